@@ -1,0 +1,84 @@
+package simdriver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Ledger is what the hardware has given out at one moment.
+type Ledger struct {
+	GPUs       []LedgerGPU       `json:"gpus"`
+	Containers []LedgerContainer `json:"containers"`
+	Processes  []LedgerProcess   `json:"processes"`
+}
+
+// Usage is in bytes, whole blocks of 2 MiB. Peak is the most there ever was.
+type Usage struct {
+	Used uint64 `json:"used"`
+	Peak uint64 `json:"peak"`
+}
+
+// LedgerGPU is one card, in the description's order.
+type LedgerGPU struct {
+	UUID     string `json:"uuid"`
+	Capacity uint64 `json:"capacity"`
+	Usage
+}
+
+// LedgerContainer adds up the processes of one container: a mount namespace
+// and a host name, which in a pod is the pod's name. It outlives them.
+type LedgerContainer struct {
+	Hostname       string `json:"hostname"`
+	MountNamespace uint64 `json:"mountNamespace"`
+	// GPUs has an entry for each card that it ever had memory of, by UUID.
+	GPUs map[string]Usage `json:"gpus"`
+}
+
+// LedgerProcess is a living process that has, or had, a context.
+type LedgerProcess struct {
+	PID            int               `json:"pid"` // in its own pid namespace
+	Command        string            `json:"command"`
+	Hostname       string            `json:"hostname"`
+	MountNamespace uint64            `json:"mountNamespace"`
+	Used           map[string]uint64 `json:"used"` // by GPU UUID
+}
+
+// Ledger reads the ledger, after freeing what dead processes left in it.
+func (r *Root) Ledger() (Ledger, error) {
+	cache, err := built(context.Background())
+	if err != nil {
+		return Ledger{}, err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(cache, ledgerProgram), r.Path)
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	if err != nil {
+		return Ledger{}, fmt.Errorf("read the ledger of %s: %w: %s", r.Path, err, strings.TrimSpace(stderr.String()))
+	}
+	var ledger Ledger
+	if err := json.Unmarshal(output, &ledger); err != nil {
+		return Ledger{}, fmt.Errorf("read the ledger of %s: %w", r.Path, err)
+	}
+	return ledger, nil
+}
+
+// Container adds up all containers of one host name, for tests that know only
+// the pod. The peak is then the largest that can be told: the sum of peaks.
+func (l Ledger) Container(hostname string) map[string]Usage {
+	sum := map[string]Usage{}
+	for _, c := range l.Containers {
+		if c.Hostname != hostname {
+			continue
+		}
+		for uuid, usage := range c.GPUs {
+			sum[uuid] = Usage{sum[uuid].Used + usage.Used, sum[uuid].Peak + usage.Peak}
+		}
+	}
+	return sum
+}

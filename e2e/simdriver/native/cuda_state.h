@@ -1,0 +1,151 @@
+/*
+ * What the files of libcuda share: the state of this process.
+ *
+ * One lock guards contexts, regions, pools and handles; the ledger has its own
+ * and is always taken inside. Entry points check their arguments, take the lock
+ * and leave the work to functions that expect it held (`_locked`).
+ */
+#ifndef SIM_CUDA_STATE_H
+#define SIM_CUDA_STATE_H
+
+#include <pthread.h>
+
+#include "cuda_api.h"
+#include "sim.h"
+
+struct arena;
+struct region;
+
+struct device {
+	const struct sim_gpu *gpu;
+	unsigned ledger_index; /* the card's place in the description */
+	uint64_t capacity;
+	CUcontext primary;
+	CUmemoryPool default_pool, pool;
+};
+
+struct cuda_process {
+	bool initialised;
+	char root[SIM_PATH_MAX];
+	struct sim_hardware hardware;
+	int device_count;
+	struct device devices[SIM_MAX_GPUS];
+	pthread_mutex_t lock;
+};
+
+extern struct cuda_process cuda;
+
+/* cuda_init.c: 0, or what an entry point must return. */
+static inline CUresult cuda_ready(void)
+{
+	return cuda.initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static inline bool cuda_is_device(CUdevice device)
+{
+	return device >= 0 && device < cuda.device_count;
+}
+
+static inline void cuda_lock(void)
+{
+	pthread_mutex_lock(&cuda.lock);
+}
+
+static inline void cuda_unlock(void)
+{
+	pthread_mutex_unlock(&cuda.lock);
+}
+
+/* cuda_context.c */
+struct CUctx_st {
+	CUdevice device;
+	bool primary, alive;
+	unsigned references; /* of a primary context */
+	unsigned flags;
+	struct arena *arena;	/* small cuMemAlloc memory */
+	struct region *regions; /* all other memory that dies with it */
+};
+
+/* The calling thread's context, or NULL; *result says why there is none. */
+CUcontext context_current(CUresult *result);
+CUresult context_create_locked(CUcontext *context, CUdevice device,
+			       unsigned flags, bool primary);
+
+/* Device memory of a card in whole blocks, from the ledger. When the card is
+ * full, what this process's pools hold unused is given back first. */
+bool blocks_take_locked(CUdevice device, uint64_t bytes);
+void blocks_give_locked(CUdevice device, uint64_t bytes);
+
+/* cuda_region.c: what lies at which address. */
+enum region_kind {
+	REGION_SMALL,	 /* a block of an arena */
+	REGION_DEVICE,	 /* cuMemAlloc of more than SMALL_MAX */
+	REGION_MANAGED,
+	REGION_POOL,	 /* a pool's allocation of more than SMALL_MAX */
+	REGION_HOST,
+	REGION_RESERVED, /* cuMemAddressReserve */
+};
+
+struct region {
+	enum region_kind kind;
+	CUdevice device;
+	CUdeviceptr base;
+	uint64_t bytes; /* as asked for */
+	uint64_t span;	/* whole blocks */
+	CUcontext context;
+	CUmemoryPool pool;
+	struct arena *arena;
+	struct mapping **mappings; /* REGION_RESERVED: one entry a block */
+	struct region *next, **link; /* in the context's list */
+};
+
+/* Host and managed memory can be touched by the CPU. */
+struct region *region_new_locked(enum region_kind kind, uint64_t bytes,
+				 CUdevice device);
+void region_free_locked(struct region *region);
+/* Puts a region that the caller has filled in at its address, or takes it out. */
+bool region_place_locked(struct region *region);
+void region_remove_locked(struct region *region);
+struct region *region_find_locked(CUdeviceptr pointer);
+/* alignment is a power of two, at least the block. 0 when there is no room. */
+CUdeviceptr address_reserve_locked(uint64_t span, uint64_t alignment,
+				   bool touchable);
+void address_release_locked(CUdeviceptr base, uint64_t span, bool touchable);
+
+/* cuda_arena.c: suballocation of blocks in units of 512 bytes. */
+#define SMALL_MAX (UINT64_C(1) << 20)
+#define SMALL_UNIT UINT64_C(512)
+
+/* Where an arena's blocks come from: the card, or a pool. */
+struct arena_source {
+	bool (*take)(void *owner);
+	void (*give)(void *owner);
+};
+
+struct arena *arena_new(const struct arena_source *source, void *owner,
+			CUdevice device, CUcontext context, CUmemoryPool pool);
+/* Gives back every block, with whatever is still allocated in them. */
+void arena_destroy_locked(struct arena *arena);
+CUdeviceptr arena_alloc_locked(struct arena *arena, uint64_t bytes);
+/* The size of the allocation at pointer in a block of an arena, or 0. */
+uint64_t arena_size_locked(struct region *block, CUdeviceptr pointer);
+/* The same for a pointer anywhere in an allocation; *base gets its start. */
+uint64_t arena_range_locked(struct region *block, CUdeviceptr pointer,
+			    CUdeviceptr *base);
+void arena_free_locked(struct region *block, CUdeviceptr pointer);
+
+/* cuda_pool.c */
+CUmemoryPool pool_new_locked(CUdevice device, uint64_t max);
+CUresult pool_free_locked(struct region *region, CUdeviceptr pointer);
+/* At a point of synchronisation: down to each pool's release threshold. */
+void pools_synchronise_locked(CUdevice device);
+/* When the card is full: everything unused. */
+bool pools_release_locked(CUdevice device);
+
+/* cuda_memory.c */
+CUresult memory_free_locked(CUdeviceptr pointer);
+
+/* cuda_stream.c */
+CUcontext stream_context(CUstream stream, CUresult *result);
+
+#endif

@@ -1,0 +1,436 @@
+#include "ledger.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct {
+	pthread_mutex_t mutex; /* record locks do not tell threads apart */
+	struct ledger *map;
+	int fd;
+	bool writable;
+	int slot; /* -1 until joined */
+	uint32_t generation;
+} self = { PTHREAD_MUTEX_INITIALIZER, NULL, -1, false, -1, 0 };
+
+static bool set_lock(int command, short type, uint64_t byte)
+{
+	struct flock lock = {
+		.l_type = type,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)byte,
+		.l_len = 1,
+	};
+	int rc;
+
+	do
+		rc = fcntl(self.fd, command, &lock);
+	while (rc < 0 && errno == EINTR);
+	return rc == 0;
+}
+
+static uint64_t slot_byte(unsigned slot)
+{
+	return LEDGER_LOCK_BASE + 1 + slot;
+}
+
+static uint64_t namespace_inode(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Field 22 of /proc/self/stat; the command before it may hold anything. */
+static uint64_t own_start_ticks(void)
+{
+	char text[1024];
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	char *at = strrchr(text, ')');
+	for (int field = 2; at != NULL && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at == NULL ? 0 : strtoull(at, NULL, 10);
+}
+
+/* A process does not conflict with its own locks, and its other library may
+ * be the one that joined. */
+static bool slot_is_own(const struct ledger_slot *slot)
+{
+	static _Atomic uint64_t own_namespace;
+	uint64_t ns = atomic_load_explicit(&own_namespace, memory_order_relaxed);
+
+	if (slot->pid != (uint32_t)getpid())
+		return false;
+	if (ns == 0) {
+		ns = namespace_inode("/proc/self/ns/pid");
+		atomic_store_explicit(&own_namespace, ns, memory_order_relaxed);
+	}
+	return slot->pid_namespace == ns &&
+	       slot->start_ticks == own_start_ticks();
+}
+
+/* Whether the slot's owner lives, and the pid by which we know it (0: its pid
+ * namespace is not below ours, or it is this process). */
+static bool slot_lives(unsigned index, uint32_t *pid)
+{
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)slot_byte(index),
+		.l_len = 1,
+	};
+
+	*pid = 0;
+	if ((int)index == self.slot || slot_is_own(&self.map->slots[index]))
+		return true;
+	if (fcntl(self.fd, F_GETLK, &lock) < 0)
+		return true; /* when in doubt nothing is taken away */
+	if (lock.l_type == F_UNLCK)
+		return false;
+	*pid = lock.l_pid > 0 ? (uint32_t)lock.l_pid : 0;
+	return true;
+}
+
+static void set_dirty(struct ledger *l, uint32_t dirty)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	*(volatile uint32_t *)&l->dirty = dirty;
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void recompute(struct ledger *l)
+{
+	for (unsigned g = 0; g < SIM_MAX_GPUS; g++) {
+		l->gpus[g].used = 0;
+		for (unsigned i = 0; i < l->group_high; i++)
+			l->groups[i].gpus[g].used = 0;
+	}
+	for (unsigned i = 0; i < l->high; i++) {
+		struct ledger_slot *slot = &l->slots[i];
+		if (!slot->in_use)
+			continue;
+		for (unsigned g = 0; g < SIM_MAX_GPUS; g++) {
+			l->gpus[g].used += slot->used[g];
+			l->groups[slot->group].gpus[g].used += slot->used[g];
+		}
+	}
+}
+
+static void reap(struct ledger *l)
+{
+	uint32_t pid;
+
+	for (unsigned i = 0; i < l->high; i++) {
+		struct ledger_slot *slot = &l->slots[i];
+		if (!slot->in_use || slot_lives(i, &pid))
+			continue;
+		set_dirty(l, 1);
+		slot->generation++;
+		slot->in_use = 0;
+		memset(slot->used, 0, sizeof(slot->used));
+	}
+	if (l->dirty) {
+		recompute(l);
+		set_dirty(l, 0);
+	}
+}
+
+/* Takes the region. What a killed process left half done is repaired first. */
+static bool enter(void)
+{
+	pthread_mutex_lock(&self.mutex);
+	if (!self.writable ||
+	    !set_lock(F_SETLKW, F_WRLCK, LEDGER_LOCK_BASE)) {
+		pthread_mutex_unlock(&self.mutex);
+		return false;
+	}
+	if (self.map->dirty)
+		reap(self.map);
+	return true;
+}
+
+static void leave(void)
+{
+	set_lock(F_SETLK, F_UNLCK, LEDGER_LOCK_BASE);
+	pthread_mutex_unlock(&self.mutex);
+}
+
+static uint32_t find_group(struct ledger *l)
+{
+	uint64_t ns = namespace_inode("/proc/self/ns/mnt");
+	char hostname[65] = "";
+	uint32_t found = 0;
+
+	gethostname(hostname, sizeof(hostname) - 1);
+	for (uint32_t i = 0; i < l->group_high; i++)
+		if (l->groups[i].mount_namespace == ns &&
+		    strcmp(l->groups[i].hostname, hostname) == 0)
+			return i;
+	if (l->group_high < LEDGER_GROUPS) {
+		found = l->group_high++;
+	} else { /* the one that was joined longest ago and holds nothing */
+		for (uint32_t i = 0; i < LEDGER_GROUPS; i++) {
+			bool busy = false;
+			for (unsigned g = 0; g < SIM_MAX_GPUS; g++)
+				busy |= l->groups[i].gpus[g].used != 0;
+			if (!busy && l->groups[i].last_join <
+					     l->groups[found].last_join)
+				found = i;
+		}
+	}
+	struct ledger_group *group = &l->groups[found];
+	memset(group, 0, sizeof(*group));
+	group->mount_namespace = ns;
+	strcpy(group->hostname, hostname);
+	return found;
+}
+
+static void read_command(char command[16])
+{
+	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, command, 15);
+
+	command[n < 0 ? 0 : n] = '\0';
+	command[strcspn(command, "\n")] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+static bool join_locked(struct ledger *l)
+{
+	if (self.slot >= 0 &&
+	    l->slots[self.slot].generation == self.generation)
+		return true;
+	reap(l);
+	for (unsigned i = 0; i < LEDGER_SLOTS; i++) {
+		struct ledger_slot *slot = &l->slots[i];
+		if (slot->in_use || !set_lock(F_SETLK, F_WRLCK, slot_byte(i)))
+			continue;
+		uint32_t group = find_group(l);
+		l->groups[group].last_join = ++l->joins;
+		memset(slot->used, 0, sizeof(slot->used));
+		slot->pid = (uint32_t)getpid();
+		slot->pid_namespace = namespace_inode("/proc/self/ns/pid");
+		slot->start_ticks = own_start_ticks();
+		slot->group = group;
+		read_command(slot->command);
+		self.generation = ++slot->generation;
+		self.slot = (int)i;
+		atomic_thread_fence(memory_order_seq_cst);
+		slot->in_use = 1;
+		if (l->high <= i)
+			l->high = i + 1;
+		return true;
+	}
+	return false;
+}
+
+bool ledger_join(void)
+{
+	if (!enter())
+		return false;
+	bool joined = join_locked(self.map);
+	leave();
+	return joined;
+}
+
+static void count(struct ledger *l, unsigned gpu, uint64_t change)
+{
+	struct ledger_slot *slot = &l->slots[self.slot];
+	struct ledger_count *card = &l->gpus[gpu];
+	struct ledger_count *group = &l->groups[slot->group].gpus[gpu];
+
+	set_dirty(l, 1);
+	slot->used[gpu] += change;
+	card->used += change;
+	group->used += change;
+	if (card->used > card->peak)
+		card->peak = card->used;
+	if (group->used > group->peak)
+		group->peak = group->used;
+	set_dirty(l, 0);
+}
+
+bool ledger_take(unsigned gpu, uint64_t bytes, uint64_t capacity)
+{
+	bool granted = false;
+
+	if (!enter())
+		return false;
+	struct ledger *l = self.map;
+	if (join_locked(l) && bytes <= capacity) {
+		struct ledger_slot *slot = &l->slots[self.slot];
+		struct ledger_count *card = &l->gpus[gpu];
+		struct ledger_count *group = &l->groups[slot->group].gpus[gpu];
+		/* The memory of the dead must neither refuse a grant nor
+		 * raise a peak, so they are looked for before either. */
+		if (card->used + bytes > capacity ||
+		    card->used + bytes > card->peak ||
+		    group->used + bytes > group->peak)
+			reap(l);
+		granted = card->used + bytes <= capacity;
+		if (granted)
+			count(l, gpu, bytes);
+	}
+	leave();
+	return granted;
+}
+
+void ledger_give(unsigned gpu, uint64_t bytes)
+{
+	if (!enter())
+		return;
+	/* A slot that was lost took its bytes with it. */
+	if (self.slot >= 0 &&
+	    self.map->slots[self.slot].generation == self.generation)
+		count(self.map, gpu, -bytes);
+	leave();
+}
+
+uint64_t ledger_used(unsigned gpu)
+{
+	uint64_t used = 0;
+	uint32_t pid;
+
+	if (self.map == NULL)
+		return 0;
+	for (unsigned i = 0; i < self.map->high; i++) {
+		const struct ledger_slot *slot = &self.map->slots[i];
+		uint64_t held = *(volatile const uint64_t *)&slot->used[gpu];
+		if (held != 0 && slot->in_use && slot_lives(i, &pid))
+			used += held;
+	}
+	return used;
+}
+
+void ledger_each(ledger_visit *visit, void *context)
+{
+	uint32_t pid;
+
+	for (unsigned i = 0; self.map != NULL && i < self.map->high; i++) {
+		struct ledger_slot copy = self.map->slots[i];
+		if (copy.in_use && slot_lives(i, &pid))
+			visit(context, &copy, pid == 0 ? copy.pid : pid);
+	}
+}
+
+void ledger_forked(void)
+{
+	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	self.mutex = fresh;
+	self.slot = -1;
+}
+
+/* The file begins empty; whoever comes first gives it its shape. The header is
+ * written last, so a file without one is begun again. */
+static bool initialise(void)
+{
+	uint32_t head[3] = { 0 };
+	bool good = true;
+
+	if (!set_lock(F_SETLKW, F_WRLCK, LEDGER_LOCK_BASE))
+		return false;
+	if (pread(self.fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+	    head[0] == 0) {
+		head[0] = LEDGER_MAGIC;
+		head[1] = LEDGER_VERSION;
+		head[2] = sizeof(struct ledger);
+		good = ftruncate(self.fd, sizeof(struct ledger)) == 0 &&
+		       pwrite(self.fd, head, sizeof(head), 0) ==
+			       (ssize_t)sizeof(head);
+	}
+	set_lock(F_SETLK, F_UNLCK, LEDGER_LOCK_BASE);
+	return good;
+}
+
+static int open_file(const char *path, bool *writable)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	*writable = fd >= 0;
+	if (fd < 0 && (errno == EROFS || errno == EACCES))
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && fd < 3) { /* keep out of the way of standard streams */
+		int low = fd;
+		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+		close(low); /* no lock is held yet */
+	}
+	return fd;
+}
+
+static bool map_file(void)
+{
+	int protection = PROT_READ | (self.writable ? PROT_WRITE : 0);
+	void *at = mmap(NULL, sizeof(struct ledger), protection, MAP_SHARED,
+			self.fd, 0);
+
+	if (at == MAP_FAILED)
+		return false;
+	struct ledger *l = at;
+	if (l->magic != LEDGER_MAGIC || l->version != LEDGER_VERSION ||
+	    l->size != sizeof(*l)) {
+		munmap(at, sizeof(*l));
+		return false;
+	}
+	self.map = l;
+	return true;
+}
+
+static bool open_locked(const char *root)
+{
+	char path[SIM_PATH_MAX];
+	struct stat st;
+
+	if (self.map != NULL)
+		return true;
+	if (self.fd < 0) {
+		if (!sim_path(path, root, "run/nvidia-sim/ledger"))
+			return false;
+		self.fd = open_file(path, &self.writable);
+		if (self.fd < 0)
+			return false;
+	}
+	if (self.writable)
+		return initialise() && map_file();
+	/* Nobody has used the cards yet: there is nothing to read, now. */
+	if (fstat(self.fd, &st) == 0 && st.st_size == 0)
+		return true;
+	return map_file();
+}
+
+bool ledger_open(const char *root)
+{
+	pthread_mutex_lock(&self.mutex);
+	bool opened = open_locked(root);
+	pthread_mutex_unlock(&self.mutex);
+	return opened;
+}
+
+const struct ledger *ledger_lock(void)
+{
+	if (!enter())
+		return NULL;
+	reap(self.map);
+	return self.map;
+}
+
+void ledger_unlock(void)
+{
+	leave();
+}

@@ -1,0 +1,113 @@
+/*
+ * Prints the ledger of a driver root as JSON, after freeing what dead processes
+ * left. A program of its own, since to open the ledger in a process that uses
+ * the driver would drop that process's locks.
+ */
+#include "ledger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_text(const char *text)
+{
+	putchar('"');
+	for (; *text != '\0'; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c == '"' || c == '\\')
+			printf("\\%c", c);
+		else if (c < 0x20 || c >= 0x7f)
+			printf("\\u%04x", c);
+		else
+			putchar(c);
+	}
+	putchar('"');
+}
+
+static void print_gpus(const struct ledger *l, const struct sim_hardware *hw)
+{
+	for (unsigned g = 0; g < hw->gpu_count; g++) {
+		const struct sim_gpu *gpu = &hw->gpus[g];
+		printf("%s{\"uuid\":", g == 0 ? "" : ",");
+		print_text(gpu->uuid);
+		printf(",\"capacity\":%ju,\"used\":%ju,\"peak\":%ju}",
+		       (uintmax_t)sim_gpu_capacity(gpu),
+		       (uintmax_t)l->gpus[g].used, (uintmax_t)l->gpus[g].peak);
+	}
+}
+
+static void print_group(const struct ledger_group *group,
+			const struct sim_hardware *hw)
+{
+	printf("{\"hostname\":");
+	print_text(group->hostname);
+	printf(",\"mountNamespace\":%ju,\"gpus\":{",
+	       (uintmax_t)group->mount_namespace);
+	const char *comma = "";
+	for (unsigned g = 0; g < hw->gpu_count; g++) {
+		const struct ledger_count *count = &group->gpus[g];
+		if (count->peak == 0)
+			continue;
+		printf("%s\"%s\":{\"used\":%ju,\"peak\":%ju}", comma,
+		       hw->gpus[g].uuid, (uintmax_t)count->used,
+		       (uintmax_t)count->peak);
+		comma = ",";
+	}
+	printf("}}");
+}
+
+static void print_process(const struct ledger *l,
+			  const struct ledger_slot *slot,
+			  const struct sim_hardware *hw)
+{
+	printf("{\"pid\":%u,\"command\":", slot->pid);
+	print_text(slot->command);
+	printf(",\"hostname\":");
+	print_text(l->groups[slot->group].hostname);
+	printf(",\"mountNamespace\":%ju,\"used\":{",
+	       (uintmax_t)l->groups[slot->group].mount_namespace);
+	const char *comma = "";
+	for (unsigned g = 0; g < hw->gpu_count; g++) {
+		if (slot->used[g] == 0)
+			continue;
+		printf("%s\"%s\":%ju", comma, hw->gpus[g].uuid,
+		       (uintmax_t)slot->used[g]);
+		comma = ",";
+	}
+	printf("}}");
+}
+
+int main(int argc, char **argv)
+{
+	struct sim_hardware hw;
+	const struct ledger *l = NULL;
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s DRIVER-ROOT\n", argv[0]);
+		return 2;
+	}
+	if (sim_hardware_load(argv[1], &hw) && ledger_open(argv[1]))
+		l = ledger_lock();
+	if (l == NULL) {
+		fprintf(stderr, "no usable ledger under %s\n", argv[1]);
+		return 1;
+	}
+	printf("{\"gpus\":[");
+	print_gpus(l, &hw);
+	printf("],\"containers\":[");
+	for (unsigned i = 0; i < l->group_high; i++) {
+		printf("%s", i == 0 ? "" : ",");
+		print_group(&l->groups[i], &hw);
+	}
+	printf("],\"processes\":[");
+	const char *comma = "";
+	for (unsigned i = 0; i < l->high; i++) {
+		if (!l->slots[i].in_use)
+			continue;
+		printf("%s", comma);
+		print_process(l, &l->slots[i], &hw);
+		comma = ",";
+	}
+	printf("]}\n");
+	ledger_unlock();
+	return 0;
+}
