@@ -1,0 +1,76 @@
+/*
+ * The part of the CUDA driver API that the library wraps or calls: names,
+ * values and signatures as NVIDIA's public reference manual gives them.
+ */
+#ifndef AQ_CUDA_API_H
+#define AQ_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define AQ_EXPORT __attribute__((visibility("default")))
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned int CUdeviceptr_v1; /* of the calls older than CUDA 3.2 */
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef uint64_t cuuint64_t;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_NOT_FOUND = 500,
+};
+
+enum {
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+
+	CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+
+	CU_STREAM_CAPTURE_STATUS_NONE = 0,
+
+	CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
+	CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
+
+	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+};
+
+#define CU_STREAM_PER_THREAD ((CUstream)0x2) /* 0 and 1: the legacy stream */
+
+typedef struct {
+	char bytes[16];
+} CUuuid;
+
+typedef struct {
+	int type;
+	int id;
+} CUmemLocation;
+
+typedef struct {
+	int type;
+	int requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	unsigned char allocFlags[8];
+} CUmemAllocationProp;
+
+typedef struct {
+	int allocType;
+	int handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+} CUmemPoolProps;
+
+_Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
+_Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
+
+#endif

@@ -1,0 +1,22 @@
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "fork.h"
+
+static void forked(void)
+{
+	aq_lookup_forked();
+	aq_shares_forked();
+	aq_pointers_forked();
+	aq_pools_forked();
+	aq_vmm_forked();
+}
+
+void aq_fork_watch(void)
+{
+	static bool watching;
+
+	if (!__atomic_load_n(&watching, __ATOMIC_ACQUIRE) &&
+	    !__atomic_exchange_n(&watching, true, __ATOMIC_ACQ_REL))
+		pthread_atfork(NULL, NULL, forked);
+}

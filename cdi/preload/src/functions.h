@@ -1,0 +1,186 @@
+/*
+ * Every function of the drivers that the library knows: those it wraps, and
+ * those it only calls. All else reaches the driver untouched.
+ *
+ * AQ_WRAPPED(name, base, since, stream): base is what cuGetProcAddress calls
+ * it, since the first CUDA version for which base means this name, stream the
+ * flag of its stream semantics. since 0: reachable by its exported name only.
+ * The list is sorted by name, for the binary search of lookup.c.
+ */
+#ifndef AQ_FUNCTIONS_H
+#define AQ_FUNCTIONS_H
+
+#include <stdbool.h>
+
+#include "cuda_api.h"
+#include "nvml_api.h"
+
+#define AQ_LEGACY CU_GET_PROC_ADDRESS_LEGACY_STREAM
+#define AQ_PTSZ CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+#define AQ_WRAPPED_CUDA(X)                                                     \
+	X(cuCtxDestroy, "cuCtxDestroy", 0, AQ_LEGACY)                          \
+	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, AQ_LEGACY)                    \
+	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 0,           \
+	  AQ_LEGACY)                                                           \
+	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000,    \
+	  AQ_LEGACY)                                                           \
+	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 0, AQ_LEGACY)    \
+	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000,        \
+	  AQ_LEGACY)                                                           \
+	X(cuDeviceTotalMem, "cuDeviceTotalMem", 0, AQ_LEGACY)                  \
+	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, AQ_LEGACY)            \
+	X(cuGetProcAddress, "cuGetProcAddress", 11030, AQ_LEGACY)              \
+	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, AQ_LEGACY)           \
+	X(cuInit, "cuInit", 2000, AQ_LEGACY)                                   \
+	X(cuMemAlloc, "cuMemAlloc", 0, AQ_LEGACY)                              \
+	X(cuMemAllocAsync, "cuMemAllocAsync", 11020, AQ_LEGACY)                \
+	X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, AQ_PTSZ)             \
+	X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020,           \
+	  AQ_LEGACY)                                                           \
+	X(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020,      \
+	  AQ_PTSZ)                                                             \
+	X(cuMemAllocManaged, "cuMemAllocManaged", 6000, AQ_LEGACY)             \
+	X(cuMemAllocPitch, "cuMemAllocPitch", 0, AQ_LEGACY)                    \
+	X(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, AQ_LEGACY)              \
+	X(cuMemAlloc_v2, "cuMemAlloc", 3020, AQ_LEGACY)                        \
+	X(cuMemCreate, "cuMemCreate", 10020, AQ_LEGACY)                        \
+	X(cuMemFree, "cuMemFree", 0, AQ_LEGACY)                                \
+	X(cuMemFreeAsync, "cuMemFreeAsync", 11020, AQ_LEGACY)                  \
+	X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, AQ_PTSZ)               \
+	X(cuMemFree_v2, "cuMemFree", 3020, AQ_LEGACY)                          \
+	X(cuMemGetInfo, "cuMemGetInfo", 0, AQ_LEGACY)                          \
+	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, AQ_LEGACY)                    \
+	X(cuMemMap, "cuMemMap", 10020, AQ_LEGACY)                              \
+	X(cuMemPoolCreate, "cuMemPoolCreate", 11020, AQ_LEGACY)                \
+	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, AQ_LEGACY)              \
+	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, AQ_LEGACY)    \
+	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, AQ_LEGACY)                \
+	X(cuMemRelease, "cuMemRelease", 10020, AQ_LEGACY)                      \
+	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000,   \
+	  AQ_LEGACY)                                                           \
+	X(cuMemUnmap, "cuMemUnmap", 10020, AQ_LEGACY)
+
+#define AQ_WRAPPED_NVML(X)                                                     \
+	X(nvmlDeviceGetMemoryInfo, "", 0, 0)                                   \
+	X(nvmlDeviceGetMemoryInfo_v2, "", 0, 0)
+
+#define AQ_CALLED_CUDA(X)                                                      \
+	X(cuCtxGetCurrent)                                                     \
+	X(cuCtxGetDevice)                                                      \
+	X(cuCtxPopCurrent_v2)                                                  \
+	X(cuCtxPushCurrent_v2)                                                 \
+	X(cuDeviceGetMemPool)                                                  \
+	X(cuDeviceGetUuid)                                                     \
+	X(cuDeviceGetUuid_v2)                                                  \
+	X(cuDevicePrimaryCtxGetState)                                          \
+	X(cuMemPoolGetAttribute)                                               \
+	X(cuPointerGetAttribute)                                               \
+	X(cuStreamGetCtx)                                                      \
+	X(cuStreamGetCtx_ptsz)                                                 \
+	X(cuStreamIsCapturing)                                                 \
+	X(cuStreamIsCapturing_ptsz)
+
+#define AQ_CALLED_NVML(X) X(nvmlDeviceGetUUID)
+
+/* cu(name, parameters): wrapped, exported. */
+#define cu(name, ...) AQ_EXPORT CUresult name(__VA_ARGS__)
+#define cu_ptsz(name, ...)     \
+	cu(name, __VA_ARGS__); \
+	cu(name##_ptsz, __VA_ARGS__)
+
+cu(cuCtxDestroy, CUcontext);
+cu(cuCtxDestroy_v2, CUcontext);
+cu(cuDevicePrimaryCtxRelease, CUdevice);
+cu(cuDevicePrimaryCtxRelease_v2, CUdevice);
+cu(cuDevicePrimaryCtxReset, CUdevice);
+cu(cuDevicePrimaryCtxReset_v2, CUdevice);
+cu(cuDeviceTotalMem, unsigned *, CUdevice);
+cu(cuDeviceTotalMem_v2, size_t *, CUdevice);
+cu(cuGetProcAddress, const char *, void **, int, cuuint64_t);
+cu(cuGetProcAddress_v2, const char *, void **, int, cuuint64_t, int *);
+cu(cuInit, unsigned);
+cu(cuMemAlloc, CUdeviceptr_v1 *, unsigned);
+cu_ptsz(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream);
+cu_ptsz(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+cu(cuMemAllocManaged, CUdeviceptr *, size_t, unsigned);
+cu(cuMemAllocPitch, CUdeviceptr_v1 *, unsigned *, unsigned, unsigned, unsigned);
+cu(cuMemAllocPitch_v2, CUdeviceptr *, size_t *, size_t, size_t, unsigned);
+cu(cuMemAlloc_v2, CUdeviceptr *, size_t);
+cu(cuMemCreate, CUmemGenericAllocationHandle *, size_t,
+   const CUmemAllocationProp *, unsigned long long);
+cu(cuMemFree, CUdeviceptr_v1);
+cu_ptsz(cuMemFreeAsync, CUdeviceptr, CUstream);
+cu(cuMemFree_v2, CUdeviceptr);
+cu(cuMemGetInfo, unsigned *, unsigned *);
+cu(cuMemGetInfo_v2, size_t *, size_t *);
+cu(cuMemMap, CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+   unsigned long long);
+cu(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *);
+cu(cuMemPoolDestroy, CUmemoryPool);
+cu(cuMemPoolSetAttribute, CUmemoryPool, int, void *);
+cu(cuMemPoolTrimTo, CUmemoryPool, size_t);
+cu(cuMemRelease, CUmemGenericAllocationHandle);
+cu(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void *);
+cu(cuMemUnmap, CUdeviceptr, size_t);
+
+AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t *);
+AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t,
+						  nvmlMemory_v2_t *);
+
+/* Only called, through aq_real; never linked to. */
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuCtxGetDevice(CUdevice *);
+CUresult cuCtxPopCurrent_v2(CUcontext *);
+CUresult cuCtxPushCurrent_v2(CUcontext);
+CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
+CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
+CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void *);
+CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
+CUresult cuStreamGetCtx(CUstream, CUcontext *);
+CUresult cuStreamGetCtx_ptsz(CUstream, CUcontext *);
+CUresult cuStreamIsCapturing(CUstream, int *);
+CUresult cuStreamIsCapturing_ptsz(CUstream, int *);
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t, char *, unsigned);
+
+/* The drivers' own functions; a member is NULL where the driver has none. Valid
+ * once aq_cuda(), or aq_nvml() for the nvml members, has said true. */
+struct aq_real {
+#define MEMBER(name, ...) __typeof__(name) *name;
+	AQ_WRAPPED_CUDA(MEMBER)
+	AQ_CALLED_CUDA(MEMBER)
+	AQ_WRAPPED_NVML(MEMBER)
+	AQ_CALLED_NVML(MEMBER)
+#undef MEMBER
+};
+
+extern struct aq_real aq_real;
+
+/* lookup.c: whether the driver is in this process; finds it when it can. */
+extern bool aq_cuda_bound, aq_nvml_bound;
+bool aq_bind_cuda(void);
+bool aq_bind_nvml(void);
+
+static inline bool aq_cuda(void)
+{
+	return __builtin_expect(__atomic_load_n(&aq_cuda_bound,
+						__ATOMIC_ACQUIRE), 1) ||
+	       aq_bind_cuda();
+}
+
+static inline bool aq_nvml(void)
+{
+	return __atomic_load_n(&aq_nvml_bound, __ATOMIC_ACQUIRE) ||
+	       aq_bind_nvml();
+}
+
+/* The head of a wrapper: without the function there is nothing to forward to. */
+#define AQ_ENTER(name)                                     \
+	do {                                               \
+		if (!aq_cuda() || !aq_real.name)           \
+			return CUDA_ERROR_NOT_FOUND;       \
+	} while (0)
+
+#endif

@@ -1,0 +1,320 @@
+/*
+ * How a program finds the drivers' functions, and how it is given ours instead.
+ *
+ * Three doors: ELF symbol lookup, where our exports come first; dlsym and
+ * dlvsym, filtered here; and cuGetProcAddress, whose answer is exchanged by the
+ * identity of the pointer, so that a version of a function we do not know is
+ * handed out as it is rather than called with the wrong arguments.
+ */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "elfsym.h"
+#include "fork.h"
+#include "functions.h"
+#include "lock.h"
+#include "say.h"
+
+struct function {
+	const char *name, *base;
+	int since, stream;
+	void *wrapper;
+	size_t real; /* offset in struct aq_real */
+};
+
+static const struct function wrapped[] = {
+#define ROW(function, base, since, stream)              \
+	{ #function, base,     since, stream, function, \
+	  offsetof(struct aq_real, function) },
+	AQ_WRAPPED_CUDA(ROW)
+	AQ_WRAPPED_NVML(ROW)
+#undef ROW
+};
+
+static const struct function called[] = {
+#define ROW(function) \
+	{ .name = #function, .real = offsetof(struct aq_real, function) },
+	AQ_CALLED_CUDA(ROW)
+	AQ_CALLED_NVML(ROW)
+#undef ROW
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+struct aq_real aq_real;
+bool aq_cuda_bound, aq_nvml_bound;
+
+static struct aq_lock bind_lock;
+
+/* Where the stubs jump to. */
+typedef void *dlsym_function(void *, const char *);
+typedef void *dlvsym_function(void *, const char *, const char *);
+dlsym_function *aq_real_dlsym __attribute__((visibility("hidden")));
+dlvsym_function *aq_real_dlvsym __attribute__((visibility("hidden")));
+
+static void *no_dlsym(void *handle, const char *name)
+{
+	(void)handle;
+	(void)name;
+	return NULL;
+}
+
+static void *no_dlvsym(void *handle, const char *name, const char *version)
+{
+	(void)version;
+	return no_dlsym(handle, name);
+}
+
+static void find_dlsym(void)
+{
+	dlvsym_function *versioned;
+	dlsym_function *plain;
+
+	if (__atomic_load_n(&aq_real_dlsym, __ATOMIC_ACQUIRE))
+		return;
+	plain = (dlsym_function *)aq_elf_next("dlsym");
+	versioned = (dlvsym_function *)aq_elf_next("dlvsym");
+	if (!plain)
+		aq_say("no dlsym in this process: no CUDA");
+	__atomic_store_n(&aq_real_dlvsym, versioned ? versioned : no_dlvsym,
+			 __ATOMIC_RELEASE);
+	__atomic_store_n(&aq_real_dlsym, plain ? plain : no_dlsym,
+			 __ATOMIC_RELEASE);
+}
+
+static void **real_member(const struct function *f)
+{
+	return (void **)((char *)&aq_real + f->real);
+}
+
+static bool is_cuda(const struct function *f)
+{
+	return f->name[0] == 'c';
+}
+
+/* The identity table: the driver's pointer to our wrapper. */
+#define TRANSLATIONS 256u /* several times the wrapped functions */
+static struct {
+	void *real, *wrapper;
+} translations[TRANSLATIONS];
+
+static unsigned translation_slot(const void *real)
+{
+	uint64_t h = (uint64_t)(uintptr_t)real * UINT64_C(0x9e3779b97f4a7c15);
+	unsigned i = (unsigned)(h >> 56) % TRANSLATIONS;
+
+	while (translations[i].real && translations[i].real != real)
+		i = (i + 1) % TRANSLATIONS;
+	return i;
+}
+
+static void translation_add(void *real, void *wrapper)
+{
+	unsigned i = translation_slot(real);
+
+	if (!translations[i].real) {
+		translations[i].wrapper = wrapper;
+		translations[i].real = real;
+	}
+}
+
+static void *translate(void *real)
+{
+	return translations[translation_slot(real)].wrapper;
+}
+
+static void *driver_lookup(const char *base, int version, int stream)
+{
+	void *found = NULL;
+	int status = 0;
+
+	if (aq_real.cuGetProcAddress_v2) {
+		if (aq_real.cuGetProcAddress_v2(base, &found, version,
+						(cuuint64_t)stream,
+						&status) != CUDA_SUCCESS)
+			return NULL;
+	} else if (aq_real.cuGetProcAddress &&
+		   aq_real.cuGetProcAddress(base, &found, version,
+					    (cuuint64_t)stream) !=
+			   CUDA_SUCCESS) {
+		return NULL;
+	}
+	return found;
+}
+
+/* Exported names first; then, for a driver whose cuGetProcAddress does not give
+ * the exported pointers, what it gives for each function we know. */
+static void fill_translations(void)
+{
+	for (size_t i = 0; i < COUNT(wrapped); i++) {
+		void *real = *real_member(&wrapped[i]);
+
+		if (is_cuda(&wrapped[i]) && real)
+			translation_add(real, wrapped[i].wrapper);
+	}
+	for (size_t i = 0; i < COUNT(wrapped); i++) {
+		const struct function *f = &wrapped[i];
+		void *real = f->since && *real_member(f)
+			? driver_lookup(f->base, f->since, f->stream)
+			: NULL;
+
+		if (real)
+			translation_add(real, f->wrapper);
+	}
+}
+
+static void bind_from(void *handle, const struct function *f, size_t count,
+		      bool cuda)
+{
+	for (; count > 0; f++, count--)
+		if (is_cuda(f) == cuda)
+			*real_member(f) = aq_real_dlsym(handle, f->name);
+}
+
+/* handle: where the functions are, or NULL for the library of that name if it
+ * is loaded. It is never closed, so the functions stay where they are. */
+static bool bind(void *handle, const char *library, bool cuda, bool *bound)
+{
+	AQ_KEEP_ERRNO;
+
+	find_dlsym();
+	aq_fork_watch();
+	aq_lock(&bind_lock);
+	if (!*bound) {
+		if (!handle)
+			handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+		if (handle) {
+			bind_from(handle, wrapped, COUNT(wrapped), cuda);
+			bind_from(handle, called, COUNT(called), cuda);
+			if (cuda)
+				fill_translations();
+			__atomic_store_n(bound, true, __ATOMIC_RELEASE);
+		}
+		dlerror(); /* the host has not asked for what was not found */
+	}
+	aq_unlock(&bind_lock);
+	return *bound;
+}
+
+bool aq_bind_cuda(void)
+{
+	return bind(NULL, "libcuda.so.1", true, &aq_cuda_bound);
+}
+
+bool aq_bind_nvml(void)
+{
+	return bind(NULL, "libnvidia-ml.so.1", false, &aq_nvml_bound);
+}
+
+void aq_lookup_forked(void)
+{
+	aq_lock_reset(&bind_lock);
+}
+
+static const struct function *find_wrapped(const char *name)
+{
+	size_t low = 0, high = COUNT(wrapped);
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		int order = strcmp(name, wrapped[middle].name);
+
+		if (order == 0)
+			return &wrapped[middle];
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+static bool is_candidate(const char *name)
+{
+	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' &&
+		name[2] <= 'Z') ||
+	       (strncmp(name, "nvml", 4) == 0 && name[4] >= 'A' &&
+		name[4] <= 'Z');
+}
+
+/* Whether the driver has f. A handle that finds it may itself be the driver,
+ * under a name or in a namespace where we would not have found it. */
+static bool is_real(const struct function *f, void *handle, void *found)
+{
+	bool cuda = is_cuda(f);
+
+	if (cuda ? aq_cuda() : aq_nvml())
+		return *real_member(f) != NULL;
+	return found && found != f->wrapper &&
+	       bind(handle, NULL, cuda, cuda ? &aq_cuda_bound : &aq_nvml_bound) &&
+	       *real_member(f) != NULL;
+}
+
+struct arguments {
+	void *handle;
+	const char *name, *version;
+};
+
+void *aq_dlsym_filter(struct arguments *a) __attribute__((visibility("hidden")));
+
+void *aq_dlsym_filter(struct arguments *a)
+{
+	const struct function *f;
+	void *found = NULL;
+
+	find_dlsym();
+	if (!a->name || !is_candidate(a->name) || !(f = find_wrapped(a->name)))
+		return NULL;
+	if (a->handle != RTLD_DEFAULT && a->handle != RTLD_NEXT) {
+		found = aq_real_dlsym(a->handle, a->name);
+		if (!found)
+			return NULL; /* and so the real one says why */
+	}
+	if (is_real(f, a->handle, found))
+		return f->wrapper;
+	/* The driver has no such function: neither have we. Asked of libc, the
+	 * real one says no, and sets dlerror. */
+	a->handle = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	return NULL;
+}
+
+/* A function we wrap, in a version we do not know: it must not go unseen. */
+static void *exchange(const char *name, void *real)
+{
+	static bool said;
+	void *wrapper = translate(real);
+
+	if (wrapper)
+		return wrapper;
+	for (size_t i = 0; name && i < COUNT(wrapped); i++)
+		if (wrapped[i].since && strcmp(wrapped[i].base, name) == 0 &&
+		    !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+			aq_say("not limited: a newer ", name,
+			       " than this library knows");
+	return real;
+}
+
+CUresult cuGetProcAddress(const char *name, void **function, int version,
+			  cuuint64_t flags)
+{
+	CUresult result;
+
+	AQ_ENTER(cuGetProcAddress);
+	result = aq_real.cuGetProcAddress(name, function, version, flags);
+	if (result == CUDA_SUCCESS && function && *function)
+		*function = exchange(name, *function);
+	return result;
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **function, int version,
+			     cuuint64_t flags, int *status)
+{
+	CUresult result;
+
+	AQ_ENTER(cuGetProcAddress_v2);
+	result = aq_real.cuGetProcAddress_v2(name, function, version, flags,
+					     status);
+	if (result == CUDA_SUCCESS && function && *function)
+		*function = exchange(name, *function);
+	return result;
+}

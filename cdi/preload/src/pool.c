@@ -1,0 +1,484 @@
+/*
+ * Stream-ordered allocation.
+ *
+ * Of a pool, P is what it is charged, R what calls in flight have reserved for
+ * it, and M what it has reserved by its own account; P + R >= M always. After a
+ * call its share of R is exchanged for what P lacks. With several calls in
+ * flight M may hold what another of them took: then R still covers it, and the
+ * other sets P right.
+ *
+ * M falls when a stream is synchronised, which we do not see. So it is read
+ * again at every call on the pool, before figures are shown, and when memory is
+ * short; until the process makes such a call, it stays charged.
+ */
+#include <string.h>
+
+#include "fork.h"
+#include "functions.h"
+#include "memory.h"
+#include "pointers.h"
+#include "pool.h"
+
+#define POOLS_MAX 1024u
+
+struct pool {
+	CUmemoryPool handle; /* NULL: destroyed, alive by its pointers */
+	struct aq_gpu *gpu;  /* NULL: not on a limited GPU */
+	uint32_t charged;    /* units: P */
+	uint32_t in_flight;  /* units: R */
+	uint32_t live;	     /* pointers, and calls in flight */
+	bool used;
+};
+
+static struct aq_lock pools_lock;
+static struct pool pools[POOLS_MAX];
+static uint32_t pool_count; /* pools[0, pool_count) were ever used */
+
+static struct pool *pool_find(CUmemoryPool handle)
+{
+	for (uint32_t i = 0; i < pool_count; i++)
+		if (pools[i].used && pools[i].handle == handle)
+			return &pools[i];
+	return NULL;
+}
+
+static struct pool *pool_add(CUmemoryPool handle, struct aq_gpu *gpu)
+{
+	uint32_t i = 0;
+
+	while (i < pool_count && pools[i].used)
+		i++;
+	if (i == POOLS_MAX)
+		return NULL;
+	if (i == pool_count)
+		__atomic_store_n(&pool_count, i + 1, __ATOMIC_RELEASE);
+	pools[i] = (struct pool){ .handle = handle, .gpu = gpu, .used = true };
+	return &pools[i];
+}
+
+static uint32_t reserved_units(const struct pool *pool, uint32_t unknown)
+{
+	uint64_t bytes;
+
+	if (!pool->handle || !aq_real.cuMemPoolGetAttribute ||
+	    aq_real.cuMemPoolGetAttribute(pool->handle,
+					  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+					  &bytes) != CUDA_SUCCESS)
+		return unknown;
+	return aq_units(bytes);
+}
+
+static void note(const struct pool *changed)
+{
+	uint64_t units = 0;
+
+	for (uint32_t i = 0; i < pool_count; i++)
+		if (pools[i].used && pools[i].gpu == changed->gpu)
+			units += pools[i].charged;
+	aq_note_pools(changed->gpu, units << AQ_UNIT_SHIFT);
+}
+
+/* Lowers the charge to what is reserved. More than the charge is in flight. */
+static bool pool_refresh(struct pool *pool)
+{
+	uint32_t now = reserved_units(pool, pool->charged);
+	uint32_t surplus = now < pool->charged ? pool->charged - now : 0;
+
+	if (!surplus)
+		return false;
+	pool->charged = now;
+	aq_release(pool->gpu, surplus);
+	note(pool);
+	return true;
+}
+
+static void pool_drop_if_dead(struct pool *pool)
+{
+	if (pool->handle || pool->live > 0)
+		return;
+	if (pool->charged)
+		aq_release(pool->gpu, pool->charged);
+	pool->charged = 0;
+	if (pool->gpu)
+		note(pool);
+	pool->used = false;
+}
+
+void aq_pool_freed(uint32_t number)
+{
+	struct pool *pool = &pools[number];
+
+	aq_lock(&pools_lock);
+	pool->live--;
+	if (pool->gpu && pool->handle)
+		pool_refresh(pool);
+	pool_drop_if_dead(pool);
+	aq_unlock(&pools_lock);
+}
+
+static bool any_pool(void)
+{
+	return AQ_UNLIKELY(__atomic_load_n(&pool_count, __ATOMIC_ACQUIRE));
+}
+
+void aq_pools_refresh(const struct aq_gpu *gpu)
+{
+	if (!any_pool())
+		return;
+	aq_lock(&pools_lock);
+	for (uint32_t i = 0; i < pool_count; i++)
+		if (pools[i].used && pools[i].gpu == gpu && pools[i].charged)
+			pool_refresh(&pools[i]);
+	aq_unlock(&pools_lock);
+}
+
+bool aq_pools_trim(const struct aq_gpu *gpu)
+{
+	bool fell = false;
+
+	if (!any_pool() || !aq_real.cuMemPoolTrimTo)
+		return false;
+	aq_lock(&pools_lock);
+	for (uint32_t i = 0; i < pool_count; i++) {
+		struct pool *pool = &pools[i];
+
+		if (!pool->used || pool->gpu != gpu || !pool->charged ||
+		    !pool->handle)
+			continue;
+		aq_real.cuMemPoolTrimTo(pool->handle, 0);
+		fell |= pool_refresh(pool);
+	}
+	aq_unlock(&pools_lock);
+	return fell;
+}
+
+/* A call on the pool begins: it stays until the call ends. A pool that was not
+ * seen to be created is one of the device's own, or came past us: charged. */
+static struct pool *call_begin(CUmemoryPool handle, struct aq_gpu *gpu)
+{
+	struct pool *pool;
+
+	aq_lock(&pools_lock);
+	pool = pool_find(handle);
+	if (!pool)
+		pool = pool_add(handle, gpu);
+	if (pool)
+		pool->live++;
+	aq_unlock(&pools_lock);
+	return pool;
+}
+
+static bool call_reserve(struct pool *pool, struct aq_hold *hold,
+			 uint32_t units)
+{
+	if (!aq_reserve_or_trim(hold, pool->gpu, units))
+		return false;
+	aq_lock(&pools_lock);
+	pool->in_flight += units;
+	aq_unlock(&pools_lock);
+	return true;
+}
+
+/* Exchanges the hold for what the pool lacks. False: it has taken more than can
+ * be had, and is charged as much as could be. */
+static bool call_settle(struct pool *pool, struct aq_hold *hold, bool success)
+{
+	uint32_t units = hold->units;
+	uint32_t have = pool->charged + units;
+	uint32_t now = reserved_units(pool, success ? have : pool->charged);
+	bool covered = true;
+
+	pool->in_flight -= units;
+	if (now > have + pool->in_flight)
+		covered = aq_reserve_more(hold, now - have - pool->in_flight);
+	have = pool->charged + hold->units;
+	if (now > have)
+		now = have; /* in flight, or not covered */
+	if (now >= pool->charged) {
+		aq_commit(hold, now - pool->charged);
+	} else {
+		aq_commit(hold, 0);
+		aq_release(pool->gpu, pool->charged - now);
+	}
+	pool->charged = now;
+	note(pool);
+	return covered;
+}
+
+static void call_end(struct pool *pool)
+{
+	aq_lock(&pools_lock);
+	pool->live--;
+	pool_drop_if_dead(pool);
+	aq_unlock(&pools_lock);
+}
+
+/* The pool took more than there is; give it back. */
+static CUresult undo(struct pool *pool, CUdeviceptr pointer, CUstream stream,
+		     CUresult (*release)(CUdeviceptr, CUstream))
+{
+	release(pointer, stream);
+	if (aq_real.cuMemPoolTrimTo)
+		aq_real.cuMemPoolTrimTo(pool->handle, 0);
+	aq_lock(&pools_lock);
+	pool_refresh(pool);
+	aq_unlock(&pools_lock);
+	call_end(pool);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Keeps the call's claim on the pool for the pointer, until that is freed. */
+static bool record(struct pool *pool, CUdeviceptr pointer)
+{
+	struct aq_allocation a = {
+		.pointer = pointer,
+		.gpu = pool->gpu,
+		.kind = AQ_POOLED,
+		.amount = (uint32_t)(pool - pools),
+	};
+	uint32_t keep;
+
+	return aq_pointers_add(&a, &keep);
+}
+
+/* The functions of one kind of stream semantics. */
+struct flavour {
+	CUresult (*allocate)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+	CUresult (*free)(CUdeviceptr, CUstream);
+	CUresult (*is_capturing)(CUstream, int *);
+	CUresult (*context_of)(CUstream, CUcontext *);
+};
+
+#define FLAVOUR(suffix)                                         \
+	((struct flavour){                                      \
+		aq_real.cuMemAllocFromPoolAsync##suffix,        \
+		aq_real.cuMemFreeAsync##suffix,                 \
+		aq_real.cuStreamIsCapturing##suffix,            \
+		aq_real.cuStreamGetCtx##suffix,                 \
+	})
+
+/* One call on a pool of a limited GPU, not in a capture. */
+static CUresult charge_call(const struct flavour *real, CUdeviceptr *pointer,
+			    size_t bytes, CUmemoryPool handle, CUstream stream,
+			    struct aq_gpu *gpu)
+{
+	struct pool *pool = call_begin(handle, gpu);
+	struct aq_hold hold;
+	CUresult result;
+	bool covered;
+
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!pool->gpu) { /* of the host's memory, or of a GPU without limit */
+		call_end(pool);
+		return real->allocate(pointer, bytes, handle, stream);
+	}
+	if (!call_reserve(pool, &hold, aq_units(bytes))) {
+		call_end(pool);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	result = real->allocate(pointer, bytes, handle, stream);
+	aq_lock(&pools_lock);
+	covered = call_settle(pool, &hold, result == CUDA_SUCCESS);
+	aq_unlock(&pools_lock);
+	if (result != CUDA_SUCCESS) {
+		call_end(pool);
+		return result;
+	}
+	if (!covered || !record(pool, *pointer))
+		return undo(pool, *pointer, stream, real->free);
+	return CUDA_SUCCESS;
+}
+
+bool aq_is_capturing(CUstream stream, CUresult (*query)(CUstream, int *))
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return query && query(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The device of a stream, which need not be the current context's. */
+static CUresult device_of(const struct flavour *real, CUstream stream,
+			  CUdevice *device)
+{
+	CUcontext context, current = NULL;
+	CUresult result;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ||
+	    !real->context_of)
+		return aq_real.cuCtxGetDevice(device);
+	result = real->context_of(stream, &context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (aq_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+	    current == context)
+		return aq_real.cuCtxGetDevice(device);
+	result = aq_real.cuCtxPushCurrent_v2(context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = aq_real.cuCtxGetDevice(device);
+	aq_real.cuCtxPopCurrent_v2(&context);
+	return result;
+}
+
+/*
+ * Allocating from a device is allocating from its current pool; the pool is
+ * named, so that another thread that changes it cannot have one charged for
+ * what the other gives. forward: the host's own call, for what has no limit.
+ */
+#define ALLOC_ASYNC(name, suffix)                                             \
+	CUresult name##suffix(CUdeviceptr *pointer, size_t bytes,             \
+			      CUstream stream)                                \
+	{                                                                     \
+		CUmemoryPool pool = NULL;                                     \
+		struct aq_gpu *gpu = NULL;                                    \
+		struct flavour real;                                          \
+		CUresult result;                                              \
+									      \
+		AQ_ENTER(name##suffix);                                       \
+		real = FLAVOUR(suffix);                                       \
+		if (aq_is_capturing(stream, real.is_capturing))               \
+			return aq_real.name##suffix(pointer, bytes, stream);  \
+		result = find_pool(&real, stream, &pool, &gpu);               \
+		if (result != CUDA_SUCCESS)                                   \
+			return result;                                        \
+		if (!gpu)                                                     \
+			return aq_real.name##suffix(pointer, bytes, stream);  \
+		return charge_call(&real, pointer, bytes, pool, stream, gpu); \
+	}
+
+static CUresult find_pool(const struct flavour *real, CUstream stream,
+			  CUmemoryPool *pool, struct aq_gpu **gpu)
+{
+	CUdevice device;
+	CUresult result = device_of(real, stream, &device);
+
+	if (result == CUDA_SUCCESS)
+		result = aq_gpu_of_device(device, gpu);
+	if (result == CUDA_SUCCESS && *gpu)
+		result = aq_real.cuDeviceGetMemPool(pool, device);
+	return result;
+}
+
+ALLOC_ASYNC(cuMemAllocAsync, )
+ALLOC_ASYNC(cuMemAllocAsync, _ptsz)
+
+/* The pool's GPU is what counts, and it was noted when the pool was made; only
+ * a pool we never saw is taken to be of the stream's device. */
+#define ALLOC_FROM_POOL_ASYNC(name, suffix)                                   \
+	CUresult name##suffix(CUdeviceptr *pointer, size_t bytes,             \
+			      CUmemoryPool pool, CUstream stream)             \
+	{                                                                     \
+		struct aq_gpu *gpu = NULL;                                    \
+		struct flavour real;                                          \
+		CUdevice device;                                              \
+		CUresult result;                                              \
+									      \
+		AQ_ENTER(name##suffix);                                       \
+		real = FLAVOUR(suffix);                                       \
+		if (aq_is_capturing(stream, real.is_capturing))               \
+			return real.allocate(pointer, bytes, pool, stream);   \
+		result = device_of(&real, stream, &device);                   \
+		if (result == CUDA_SUCCESS)                                   \
+			result = aq_gpu_of_device(device, &gpu);              \
+		if (result != CUDA_SUCCESS)                                   \
+			return result;                                        \
+		return charge_call(&real, pointer, bytes, pool, stream, gpu); \
+	}
+
+ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync, )
+ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync, _ptsz)
+
+CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
+{
+	struct aq_gpu *gpu = NULL;
+	CUresult result;
+
+	AQ_ENTER(cuMemPoolCreate);
+	if (props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+		result = aq_gpu_of_device(props->location.id, &gpu);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	result = aq_real.cuMemPoolCreate(handle, props);
+	if (result != CUDA_SUCCESS)
+		return result;
+	aq_lock(&pools_lock);
+	if (!pool_add(*handle, gpu))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	aq_unlock(&pools_lock);
+	if (result != CUDA_SUCCESS)
+		aq_real.cuMemPoolDestroy(*handle);
+	return result;
+}
+
+/* What is allocated from it lives on, and so does its charge, until the last of
+ * it is freed. The handle is forgotten before the call, since afterwards the
+ * driver may give it to another pool. */
+CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+	struct pool *pool;
+	CUresult result;
+
+	AQ_ENTER(cuMemPoolDestroy);
+	aq_lock(&pools_lock);
+	pool = handle ? pool_find(handle) : NULL;
+	if (pool) {
+		if (pool->gpu) {
+			aq_real.cuMemPoolTrimTo(handle, 0);
+			pool_refresh(pool);
+		}
+		pool->handle = NULL;
+		pool->live++;
+	}
+	aq_unlock(&pools_lock);
+	result = aq_real.cuMemPoolDestroy(handle);
+	if (!pool)
+		return result;
+	aq_lock(&pools_lock);
+	if (result != CUDA_SUCCESS)
+		pool->handle = handle;
+	pool->live--;
+	pool_drop_if_dead(pool);
+	aq_unlock(&pools_lock);
+	return result;
+}
+
+static void refresh_handle(CUmemoryPool handle)
+{
+	struct pool *pool;
+
+	aq_lock(&pools_lock);
+	pool = pool_find(handle);
+	if (pool && pool->gpu)
+		pool_refresh(pool);
+	aq_unlock(&pools_lock);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
+{
+	CUresult result;
+
+	AQ_ENTER(cuMemPoolTrimTo);
+	result = aq_real.cuMemPoolTrimTo(handle, keep);
+	refresh_handle(handle);
+	return result;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value)
+{
+	CUresult result;
+
+	AQ_ENTER(cuMemPoolSetAttribute);
+	result = aq_real.cuMemPoolSetAttribute(handle, attribute, value);
+	refresh_handle(handle);
+	return result;
+}
+
+void aq_pools_forked(void)
+{
+	aq_lock_reset(&pools_lock);
+	memset(pools, 0, pool_count * sizeof(pools[0]));
+	pool_count = 0;
+}
