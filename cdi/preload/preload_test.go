@@ -1,0 +1,152 @@
+package preload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"aliquot.dev/aliquot/e2e/simdriver"
+)
+
+// sharesDir is compiled into the library under test. It is relative, so that
+// each test has its own: the working directory of its programs.
+const sharesDir = "aliquot-shares"
+
+// built is what TestMain has compiled.
+var built struct {
+	dir     string
+	library string
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "aliquot-preload-")
+	if err == nil {
+		built.dir = dir
+		built.library = filepath.Join(dir, "lib", "libaliquot.so")
+		err = run("make", "-C", ".", "-j2", "OUT="+filepath.Dir(built.library), "SHARES_DIR="+sharesDir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func run(name string, args ...string) error {
+	output, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, output)
+	}
+	return nil
+}
+
+// programs compiles each source of testdata once.
+var programs sync.Map // key: name and flags; value: func() (string, error)
+
+// compile makes a program of testdata/<source>.c, with more flags for gcc.
+func compile(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	key := source + " " + strings.Join(flags, " ")
+	once, _ := programs.LoadOrStore(key, sync.OnceValues(func() (string, error) {
+		out, err := os.MkdirTemp(built.dir, "program-")
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(out, source)
+		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
+			"-o", path, filepath.Join("testdata", source+".c")}
+		return path, run("gcc", append(append(args, flags...), "-ldl", "-pthread")...)
+	}))
+	path, err := once.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// hardware is a machine with so many cards of 16 GiB whose contexts cost
+// nothing, so that the ledger holds allocations only.
+func hardware(cards int) simdriver.Hardware {
+	var text strings.Builder
+	text.WriteString("driverVersion: 580.95.05\nnvmlVersion: 13.580.95.05\ncudaVersion: \"13.0\"\ngpus:\n")
+	for i := range cards {
+		fmt.Fprintf(&text, "- {model: t4, uuid: %s, serial: \"%d\", pci: {busID: \"00000000:0%d:00.0\", deviceID: 515379422}}\n",
+			uuid(i), 1000+i, i+1)
+	}
+	hw, err := simdriver.Parse([]byte(text.String()))
+	if err != nil {
+		panic(err)
+	}
+	return hw
+}
+
+func uuid(card int) string {
+	return fmt.Sprintf("GPU-%08x-aaaa-bbbb-cccc-0123456789ab", card+1)
+}
+
+// machine is a simulated machine, and the directory in which the programs of
+// one container run.
+type machine struct {
+	root *simdriver.Root
+	dir  string
+}
+
+func newMachine(t testing.TB, cards int) *machine {
+	t.Helper()
+	root, err := simdriver.NewRoot(context.Background(), filepath.Join(t.TempDir(), "driver"), hardware(cards))
+	if errors.Is(err, simdriver.ErrNotRoot) || errors.Is(err, simdriver.ErrNoCompiler) {
+		t.Skipf("the simulated driver cannot be made here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{root: root, dir: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(m.dir, sharesDir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// environ is the environment of a program, with or without the library.
+func (m *machine) environ(preload bool) []string {
+	env := append(os.Environ(), "LD_LIBRARY_PATH="+m.root.LibraryDir())
+	if preload {
+		env = append(env, "LD_PRELOAD="+built.library)
+	}
+	return env
+}
+
+// command is a program in the container.
+func (m *machine) command(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = m.dir
+	cmd.Env = m.environ(true)
+	return cmd
+}
+
+// ledger is what the hardware says of a card, after the dead have been freed.
+func (m *machine) ledger(t testing.TB, card int) simdriver.Usage {
+	t.Helper()
+	ledger, err := m.root.Ledger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ledger.GPUs[card].Usage
+}
+
+// checkLedger compares what the hardware has given out with what it should.
+func (m *machine) checkLedger(t testing.TB, card int, want uint64) {
+	t.Helper()
+	if got := m.ledger(t, card).Used; got != want {
+		t.Errorf("the hardware has given out %d MiB of card %d, want %d", got>>20, card, want>>20)
+	}
+}
