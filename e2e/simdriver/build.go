@@ -45,7 +45,9 @@ func libraryFlags(soname string) []string {
 
 var products = []product{
 	{libCUDA, append([]string{"cuda_*.c"}, shared...), libraryFlags(libCUDA)},
+	{libNVML, append([]string{"nvml_*.c", "faults.c"}, shared...), libraryFlags(libNVML)},
 	{ledgerProgram, []string{"ledger_main.c", "ledger.c", "root.c", "hardware.c"}, nil},
+	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},
 }
 
 // ErrNoCompiler says that gcc is not installed; tests may skip on it.

@@ -135,7 +135,7 @@ func (r *Root) makePrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, soname := range []string{libCUDA} {
+	for _, soname := range []string{libCUDA, libNVML} {
 		bare := strings.TrimSuffix(soname, ".1")
 		versioned := bare + "." + r.Hardware.DriverVersion
 		if err := replaceFile(filepath.Join(cache, soname), filepath.Join(r.LibraryDir(), versioned)); err != nil {
@@ -148,7 +148,7 @@ func (r *Root) makePrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return replaceFile(filepath.Join(cache, nvidiaSMI), filepath.Join(r.Path, "usr/bin", nvidiaSMI))
 }
 
 // replaceFile leaves programs that run from the old file alone.

@@ -158,6 +158,9 @@ static struct range *add_block(struct arena *arena)
 		.arena = arena,
 	};
 	if (block->region.base == 0 || !region_place_locked(&block->region)) {
+		if (block->region.base != 0)
+			address_release_locked(block->region.base, SIM_BLOCK,
+					       false);
 		drop_block(block, true);
 		arena->source->give(arena->owner);
 		return NULL;

@@ -1,0 +1,83 @@
+/* Who uses a device. All simulated work is compute. */
+#include "nvml_state.h"
+
+struct list {
+	unsigned gpu, room, count;
+	nvmlProcessInfo_t *infos;
+	nvmlProcessInfo_v1_t *infos_v1; /* one of the two */
+};
+
+static void add(void *context, const struct ledger_slot *slot, uint32_t pid)
+{
+	struct list *list = context;
+	uint64_t used = slot->used[list->gpu];
+
+	if (used == 0)
+		return;
+	unsigned at = list->count++;
+	if (at >= list->room)
+		return;
+	if (list->infos_v1 != NULL)
+		list->infos_v1[at] = (nvmlProcessInfo_v1_t){ pid, used };
+	else
+		list->infos[at] = (nvmlProcessInfo_t){
+			pid, used, NVML_NO_INSTANCE, NVML_NO_INSTANCE
+		};
+}
+
+/* *count is the room in the array; when it is short, it becomes what there is.
+ * A caller asks first with 0. */
+static nvmlReturn_t fill(struct list *list, unsigned *count)
+{
+	if (count == NULL)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	bool have_array = list->infos != NULL || list->infos_v1 != NULL;
+	if (!have_array && *count != 0)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	list->room = *count;
+	if (ledger_open(nvml.root))
+		ledger_each(add, list);
+	*count = list->count;
+	return list->count > list->room ? NVML_ERROR_INSUFFICIENT_SIZE :
+					  NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device,
+						  unsigned *count,
+						  nvmlProcessInfo_v1_t *infos)
+{
+	ENTER_DEVICE(device, count);
+	struct list list = { .gpu = device->ledger_index, .infos_v1 = infos };
+	return fill(&list, count);
+}
+
+#define COMPUTE(name) \
+	nvmlReturn_t name(nvmlDevice_t device, unsigned *count, \
+			  nvmlProcessInfo_t *infos) \
+	{ \
+		ENTER_DEVICE(device, count); \
+		struct list list = { .gpu = device->ledger_index, \
+				     .infos = infos }; \
+		return fill(&list, count); \
+	} \
+	_Static_assert(1, #name)
+
+COMPUTE(nvmlDeviceGetComputeRunningProcesses_v2);
+COMPUTE(nvmlDeviceGetComputeRunningProcesses_v3);
+
+#define NOBODY(name, info) \
+	nvmlReturn_t name(nvmlDevice_t device, unsigned *count, info *infos) \
+	{ \
+		(void)infos; \
+		ENTER_DEVICE(device, count); \
+		*count = 0; \
+		return NVML_SUCCESS; \
+	} \
+	_Static_assert(1, #name)
+
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t);
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t);
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t);
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t);
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t);
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t);
