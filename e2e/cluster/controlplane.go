@@ -4,6 +4,13 @@ import (
 	"aliquot.dev/aliquot/e2e/cluster/internal/supervise"
 )
 
+// Components limit their own requests, by default so low that the controllers
+// take seconds to start.
+const (
+	fastClientQPS   = "kube-api-qps=500"
+	fastClientBurst = "kube-api-burst=1000"
+)
+
 // component describes one process of the control plane, whose flags are given
 // without their leading dashes.
 func (p *plan) component(name string, flags ...string) supervise.Process {
@@ -50,6 +57,13 @@ func (p *plan) apiServer() supervise.Process {
 		"service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"service-account-signing-key-file="+p.pki("tokens.key"),
 		"service-account-key-file="+p.pki("tokens.pub"),
+		"requestheader-client-ca-file="+p.pki("front-proxy-ca.crt"),
+		"requestheader-allowed-names="+frontProxyUser,
+		"requestheader-username-headers=X-Remote-User",
+		"requestheader-group-headers=X-Remote-Group",
+		"requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"proxy-client-cert-file="+p.pki("front-proxy.crt"),
+		"proxy-client-key-file="+p.pki("front-proxy.key"),
 		"authorization-mode=Node,RBAC",
 		"enable-admission-plugins=NodeRestriction",
 		"allow-privileged=true",
@@ -65,6 +79,8 @@ func (p *plan) controllerManager() supervise.Process {
 		"authorization-kubeconfig="+p.path("kube-controller-manager.conf"),
 		"bind-address=127.0.0.1",
 		"leader-elect=false",
+		fastClientQPS,
+		fastClientBurst,
 		"use-service-account-credentials=true",
 		"root-ca-file="+p.pki("ca.crt"),
 		"service-account-private-key-file="+p.pki("tokens.key"),
@@ -78,5 +94,7 @@ func (p *plan) scheduler() supervise.Process {
 		"authorization-kubeconfig="+p.path("kube-scheduler.conf"),
 		"bind-address=127.0.0.1",
 		"leader-elect=false",
+		fastClientQPS,
+		fastClientBurst,
 	)
 }

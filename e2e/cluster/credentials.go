@@ -26,6 +26,9 @@ func (p *plan) writeCredentials() error {
 	if err := p.writeTokenKeys(); err != nil {
 		return err
 	}
+	if err := p.writeFrontProxy(); err != nil {
+		return err
+	}
 	if err := p.writeServerPairs(authority); err != nil {
 		return err
 	}
@@ -49,6 +52,27 @@ func (p *plan) writeTokenKeys() error {
 		return err
 	}
 	return os.WriteFile(p.pki("tokens.pub"), public, 0o644)
+}
+
+// frontProxyUser is who the API server is to aggregated APIs.
+const frontProxyUser = "front-proxy"
+
+// writeFrontProxy makes what the API server vouches with for users whom it
+// passes on. The authority is one of its own: whoever it signs may claim to be
+// anybody.
+func (p *plan) writeFrontProxy() error {
+	authority, err := pki.NewAuthority(frontProxyUser)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.pki("front-proxy-ca.crt"), authority.PEM, 0o644); err != nil {
+		return err
+	}
+	pair, err := authority.Issue(pki.Subject{User: frontProxyUser})
+	if err != nil {
+		return err
+	}
+	return pair.Write(p.pki("front-proxy"))
 }
 
 // writeServerPairs makes the API server's own pair, the one it shows to

@@ -25,6 +25,9 @@ func runInit(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := enterGroup(p.controlGroup()); err != nil {
+		return err
+	}
 	// What is mounted from here on stays here.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -65,10 +68,12 @@ func (p *plan) setUpNetwork() error {
 // forwardClients joins each connection to the inherited socket, which lives in
 // the network namespace outside, with the API server inside.
 func forwardClients() error {
-	listener, err := net.FileListener(os.NewFile(listenerFile, "listener"))
+	file := os.NewFile(listenerFile, "listener")
+	listener, err := net.FileListener(file)
 	if err != nil {
 		return err
 	}
+	file.Close() // the listener is a copy, which no child inherits
 	go func() {
 		for {
 			client, err := listener.Accept()

@@ -54,16 +54,16 @@ func runKeeper(dir string) error {
 	if err != nil {
 		return err
 	}
+	// The cluster must not inherit the lock that tells of its keeper's life.
+	for _, file := range []int{listenerFile, registryFile, lifelineFile} {
+		unix.CloseOnExec(file)
+	}
 	registry, err := registryDir()
 	if err != nil {
 		return err
 	}
 	e := &entry{Dir: p.Dir, Keep: p.Keep, path: filepath.Join(registry, p.ID)}
-	err = p.createGroups()
-	if err == nil {
-		err = keep(p)
-	}
-	return errors.Join(err, e.remove())
+	return errors.Join(keep(p), e.remove())
 }
 
 // keep returns when the init and so all the cluster's processes are gone.

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"aliquot.dev/aliquot/e2e/cluster/internal/cgroup"
 	"aliquot.dev/aliquot/e2e/cluster/internal/supervise"
 )
 
@@ -30,11 +29,7 @@ func enterNode(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	hierarchies, err := cgroup.Mounted()
-	if err != nil {
-		return err
-	}
-	if err := hierarchies.Join(p.nodeGroup(name)); err != nil {
+	if err := enterGroup(p.nodeGroup(name)); err != nil {
 		return err
 	}
 	runtime.LockOSThread()

@@ -66,18 +66,25 @@ func (p *plan) node(name, element string) string { return p.path("nodes", name, 
 
 func groupOf(id string) string { return "/aliquot-" + id }
 
-func (p *plan) nodeGroup(node string) string { return groupOf(p.ID) + "/" + node }
+// Groups below the cluster's: the control plane's and each node's. All of the
+// cluster's processes are in one of them, so a group that can be removed is the
+// proof that they are dead.
+func (p *plan) controlGroup() string         { return groupOf(p.ID) + "/control-plane" }
+func (p *plan) nodeGroup(node string) string { return groupOf(p.ID) + "/node-" + node }
 
-// createGroups makes a cgroup for each node.
-func (p *plan) createGroups() error {
+// enterGroup moves the calling process into a group that is made anew. What a
+// node left there when it was cut off is removed, as by a reboot: kubelet would
+// look for those containers for half a minute.
+func enterGroup(group string) error {
 	hierarchies, err := cgroup.Mounted()
 	if err != nil {
 		return err
 	}
-	for _, node := range p.Nodes {
-		if err := hierarchies.Create(p.nodeGroup(node.Name)); err != nil {
-			return err
-		}
+	if err := hierarchies.Remove(group); err != nil {
+		return err
 	}
-	return nil
+	if err := hierarchies.Create(group); err != nil {
+		return err
+	}
+	return hierarchies.Join(group)
 }
