@@ -1,0 +1,50 @@
+// Package v1alpha1 is Aliquot's contract with its users: the names of the driver, of the attributes and capacities
+// that its devices carry, and the parameters that claims may give. It does not know GPUs, nodes or Kubernetes clients.
+package v1alpha1
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// DriverName names the driver and is the domain of its attributes and capacities.
+const DriverName = "gpu.aliquot.dev"
+
+// Attributes of a device. Users' CEL reads them as device.attributes["gpu.aliquot.dev"].<name>.
+const (
+	AttributeType              resourceapi.QualifiedName = "type"
+	AttributeUUID              resourceapi.QualifiedName = "uuid"
+	AttributeIndex             resourceapi.QualifiedName = "index"
+	AttributeProductName       resourceapi.QualifiedName = "productName"
+	AttributeBrand             resourceapi.QualifiedName = "brand"
+	AttributeArchitecture      resourceapi.QualifiedName = "architecture"
+	AttributeComputeCapability resourceapi.QualifiedName = "cudaComputeCapability"
+	AttributeDriverVersion     resourceapi.QualifiedName = "driverVersion"
+	AttributeCUDADriverVersion resourceapi.QualifiedName = "cudaDriverVersion"
+)
+
+// TypeGPU is the value of AttributeType for a GPU that may be shared.
+const TypeGPU = "gpu"
+
+// Capacities of a device. They are published, and must be requested, without a domain: the scheduler of Kubernetes 1.37
+// compares capacity names literally (kubernetes/kubernetes#140650).
+const (
+	CapacityMemory resourceapi.QualifiedName = "memory" // bytes of device memory
+	CapacityCores  resourceapi.QualifiedName = "cores"  // percent of the GPU's time, 0 to 100; 0 is best effort
+)
+
+// MemoryStep is the unit in which memory is shared out, in bytes: requests are rounded up to it.
+const MemoryStep = 1 << 20
+
+// AllCores is the value of CapacityCores that stands for the whole GPU, in percent.
+const AllCores = 100
+
+// Consumed returns what an allocation consumed of a capacity, and whether it says so at all. Schedulers spell the name
+// as the ResourceSlice did or with the driver's domain before it; both are understood.
+func Consumed(consumed map[resourceapi.QualifiedName]resource.Quantity, name resourceapi.QualifiedName) (resource.Quantity, bool) {
+	if q, ok := consumed[name]; ok {
+		return q, true
+	}
+	q, ok := consumed[DriverName+"/"+name]
+	return q, ok
+}

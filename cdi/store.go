@@ -1,0 +1,131 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+// Store writes, lists and removes the specs and share directories of claims. Every call may be repeated.
+type Store struct {
+	layout Layout
+	cache  *cdi.Cache
+}
+
+// NewStore returns a store that keeps things where layout says. It touches no file.
+func NewStore(layout Layout) (*Store, error) {
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(layout.SpecDir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, fmt.Errorf("open CDI directory %s: %w", layout.SpecDir, err)
+	}
+	return &Store{layout: layout, cache: cache}, nil
+}
+
+// WriteSpec writes a claim's spec and reads it back: a spec that a runtime would not take must not be reported as there.
+func (s *Store) WriteSpec(claim Claim) error {
+	spec, err := Render(claim, s.layout)
+	if err != nil {
+		return err
+	}
+	name := specName(claim.UID)
+	if err := s.cache.WriteSpec(spec, name); err != nil {
+		return fmt.Errorf("write CDI spec of claim %s: %w", claim.UID, err)
+	}
+	written, err := cdi.ReadSpec(filepath.Join(s.layout.SpecDir, name), 0)
+	if err != nil {
+		return fmt.Errorf("read back CDI spec of claim %s: %w", claim.UID, err)
+	}
+	for _, d := range claim.Devices {
+		if written.GetDevice(DeviceName(claim.UID, d)) == nil {
+			return fmt.Errorf("read back CDI spec of claim %s: device %s is missing", claim.UID, DeviceName(claim.UID, d))
+		}
+	}
+	return nil
+}
+
+// RemoveSpec removes a claim's spec. A claim without one is no error.
+func (s *Store) RemoveSpec(claimUID string) error {
+	if err := s.cache.RemoveSpec(specName(claimUID)); err != nil {
+		return fmt.Errorf("remove CDI spec of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// WriteShares makes the share directories of a claim that are missing and corrects their quota.
+func (s *Store) WriteShares(claim Claim) error {
+	if err := claim.validate(); err != nil {
+		return err
+	}
+	for _, d := range claim.Devices {
+		if d.Quota == nil {
+			continue
+		}
+		if err := writeShare(s.layout.shareDir(claim.UID, d), *d.Quota); err != nil {
+			return fmt.Errorf("write share %s of claim %s: %w", d.ID, claim.UID, err)
+		}
+	}
+	return nil
+}
+
+// RemoveShares removes a claim's share directories. A claim without any is no error.
+func (s *Store) RemoveShares(claimUID string) error {
+	if !safeName.MatchString(claimUID) {
+		return fmt.Errorf("claim UID %q is not a name", claimUID)
+	}
+	if err := os.RemoveAll(s.layout.claimDir(claimUID)); err != nil {
+		return fmt.Errorf("remove shares of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// Claims lists the UIDs of all claims that have a spec or a share directory, sorted.
+func (s *Store) Claims() ([]string, error) {
+	specNames, err := names(s.layout.SpecDir)
+	if err != nil {
+		return nil, err
+	}
+	uids, err := names(s.layout.SharesDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range specNames {
+		uid, ok := strings.CutPrefix(strings.TrimSuffix(name, specExtension), specPrefix)
+		if ok && strings.HasSuffix(name, specExtension) {
+			uids = append(uids, uid)
+		}
+	}
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return !safeName.MatchString(uid) })
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+const (
+	specPrefix    = vendor + "-" + class + "_" // as cdi.GenerateTransientSpecName makes them
+	specExtension = ".json"
+)
+
+func specName(claimUID string) string {
+	return cdi.GenerateTransientSpecName(vendor, class, claimUID) + specExtension
+}
+
+// names lists a directory; one that does not exist is empty.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+)
+
+// flags are the plugin's settings.
+type flags struct {
+	nodeName        string
+	kubeconfig      string
+	driverRoot      string
+	driverRootMount string
+	registrarDir    string
+	pluginsDir      string
+	cdiDir          string
+	runDir          string
+	preloadLibrary  string
+	cdiHook         string
+	healthAddress   string
+}
+
+func (f *flags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.nodeName, "node-name", "", "name of the Node object of this node (required)")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the pod's service account")
+	fs.StringVar(&f.driverRoot, "driver-root", "/", "where the NVIDIA driver is installed on the host")
+	fs.StringVar(&f.driverRootMount, "driver-root-mount", "/driver-root", "where this process sees the driver root")
+	fs.StringVar(&f.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "where the kubelet looks for plugins")
+	fs.StringVar(&f.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "where plugins keep their data; the same path on the host and here")
+	fs.StringVar(&f.cdiDir, "cdi-dir", "/var/run/cdi", "where the container runtime reads CDI specs")
+	fs.StringVar(&f.runDir, "run-dir", "/run/aliquot", "where the files of shares are kept, on tmpfs; the same path on the host and here")
+	fs.StringVar(&f.preloadLibrary, "preload-library", "/usr/lib/aliquot/libaliquot.so", "the preload library, in the image")
+	fs.StringVar(&f.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "the NVIDIA Container Toolkit's hook program, in the image")
+	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
+}
+
+func (f *flags) validate() error {
+	if f.nodeName == "" {
+		return errors.New("--node-name is required: set it, or NODE_NAME, to the name of the Node object")
+	}
+	for name, path := range map[string]string{
+		"driver-root": f.driverRoot, "driver-root-mount": f.driverRootMount, "kubelet-registrar-dir": f.registrarDir,
+		"kubelet-plugins-dir": f.pluginsDir, "cdi-dir": f.cdiDir, "run-dir": f.runDir,
+	} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--%s is %q: want an absolute path", name, path)
+		}
+	}
+	return nil
+}
+
+func (f *flags) dataDir() string {
+	return filepath.Join(f.pluginsDir, v1alpha1.DriverName)
+}
+
+// fromEnvironment sets each flag that the command line does not give from its environment variable, --node-name from
+// NODE_NAME.
+func fromEnvironment(fs *pflag.FlagSet) error {
+	var errs []error
+	fs.VisitAll(func(flag *pflag.Flag) {
+		name := strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag.Name))
+		if value, ok := os.LookupEnv(name); ok && !flag.Changed && flag.Name != "kubeconfig" {
+			if err := fs.Set(flag.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}

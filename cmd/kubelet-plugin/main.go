@@ -1,0 +1,169 @@
+// Command aliquot-kubelet-plugin shares the NVIDIA GPUs of the node it runs on: it publishes them to the scheduler and
+// prepares the claims that are allocated here. It wires the packages together and holds no logic of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/cdi"
+	"aliquot.dev/aliquot/internal/driver"
+	"aliquot.dev/aliquot/internal/nvml"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "aliquot-kubelet-plugin:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var f flags
+	logging := logsapi.NewLoggingConfiguration()
+	cmd := &cobra.Command{
+		Use:           "aliquot-kubelet-plugin",
+		Short:         "Share the NVIDIA GPUs of this node between pods.",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
+			return f.validate()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			defer logs.FlushLogs()
+			return run(cmd.Context(), f)
+		},
+	}
+	f.add(cmd.Flags())
+	logsapi.AddFlags(logging, cmd.Flags())
+	return cmd
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, f flags) error {
+	client, err := newClient(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	layout, hook, err := install(f)
+	if err != nil {
+		return err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	defer broadcaster.Shutdown()
+	d, err := driver.New(driver.Config{
+		NodeName:     f.nodeName,
+		DataDir:      f.dataDir(),
+		RegistrarDir: f.registrarDir,
+		Layout:       layout,
+		Hardware:     nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: hook}),
+		Client:       client,
+		Events:       broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if err := serveHealth(ctx, f.healthAddress, d.Ready); err != nil {
+			cancel(err)
+		}
+	}()
+	if err := d.Start(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// install puts onto the host what containers and the container runtime use from there.
+func install(f flags) (cdi.Layout, string, error) {
+	libraries := filepath.Join(f.dataDir(), "lib")
+	library, err := driver.Install(f.preloadLibrary, libraries)
+	if err != nil {
+		return cdi.Layout{}, "", err
+	}
+	list, err := driver.InstallPreloadList(cdi.ContainerLibrary, libraries)
+	if err != nil {
+		return cdi.Layout{}, "", err
+	}
+	hook, err := driver.Install(f.cdiHook, filepath.Join(f.dataDir(), "bin"))
+	if err != nil {
+		return cdi.Layout{}, "", err
+	}
+	return cdi.Layout{
+		SpecDir:     f.cdiDir,
+		SharesDir:   filepath.Join(f.runDir, "shares"),
+		Library:     library,
+		PreloadList: list,
+	}, hook, nil
+}
+
+func newClient(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("configure the Kubernetes client: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "aliquot-kubelet-plugin"))
+	if err != nil {
+		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
+	}
+	return client, nil
+}
+
+// serveHealth answers the kubelet's probes: /healthz while the process serves, /readyz with the reason when it cannot
+// prepare claims.
+func serveHealth(ctx context.Context, address string, ready func() error) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = server.Close()
+	}()
+	klog.FromContext(ctx).Info("Serving health", "address", address)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health on %s: %w", address, err)
+	}
+	return nil
+}

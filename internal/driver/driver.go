@@ -1,0 +1,170 @@
+// Package driver is what Aliquot does on a node: it publishes the node's GPUs, prepares and unprepares claims, and mends
+// after a restart what a crash left half done. It holds no knowledge of hardware or of the container runtime of its own:
+// both are handed to it.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/cdi"
+	"aliquot.dev/aliquot/internal/gpu"
+	"aliquot.dev/aliquot/internal/quota"
+)
+
+// Hardware is where the driver learns of the node's GPUs.
+type Hardware interface {
+	// Devices lists the GPUs that answer; skipped says why others are left out.
+	Devices() (devices []gpu.Device, skipped []error, err error)
+	// Edits are what the NVIDIA driver needs in each container, and for each GPU by its UUID.
+	Edits(uuids []string) (common specs.ContainerEdits, byGPU map[string]specs.ContainerEdits, err error)
+}
+
+// Config is what New needs.
+type Config struct {
+	NodeName     string
+	DataDir      string // the plugin's directory below the kubelet's, "/var/lib/kubelet/plugins/gpu.aliquot.dev"
+	RegistrarDir string // where the kubelet looks for plugins, "/var/lib/kubelet/plugins_registry"
+	Layout       cdi.Layout
+	Hardware     Hardware
+	Client       kubernetes.Interface
+	Events       events.EventRecorder
+}
+
+// Driver serves the kubelet of one node.
+type Driver struct {
+	config  Config
+	records records
+	store   *cdi.Store
+	helper  *kubeletplugin.Helper
+	fatal   context.CancelCauseFunc
+
+	mu     sync.Mutex // guards what follows: prepares, discovery and reconciliation exclude each other
+	ledger *quota.Ledger
+	node   node
+	lost   map[string]bool // UIDs of claims whose record could not be read and was not yet rebuilt
+
+	ready atomic.Pointer[error] // why the driver is not ready; points to nil when it is
+}
+
+var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+
+// New returns a driver that touches nothing until Start.
+func New(config Config) (*Driver, error) {
+	store, err := cdi.NewStore(config.Layout)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{
+		config:  config,
+		records: records{dir: filepath.Join(config.DataDir, "claims")},
+		store:   store,
+		fatal:   func(error) {},
+		ledger:  quota.NewLedger(),
+		lost:    map[string]bool{},
+	}
+	d.setReady(errors.New("starting"))
+	return d, nil
+}
+
+const (
+	discoverEvery      = time.Minute
+	discoverRetryEvery = 10 * time.Second
+)
+
+// Start mends what an earlier run left, registers with the kubelet and keeps the published GPUs true until ctx ends or
+// an error makes that impossible, which it returns.
+func (d *Driver) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d.fatal = cancel
+	if err := d.loadRecords(ctx); err != nil {
+		return err
+	}
+	found := d.discover(ctx)
+	d.reconcile(ctx)
+	helper, err := kubeletplugin.Start(ctx, d,
+		kubeletplugin.DriverName(v1alpha1.DriverName),
+		kubeletplugin.KubeClient(d.config.Client),
+		kubeletplugin.NodeName(d.config.NodeName),
+		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
+		kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
+		kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
+		kubeletplugin.HealthService(false),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+	)
+	if err != nil {
+		return fmt.Errorf("serve the kubelet: %w", err)
+	}
+	d.helper = helper
+	defer helper.Stop()
+	for {
+		d.publish(ctx)
+		wait := discoverEvery
+		if found != nil {
+			wait = discoverRetryEvery
+		}
+		select {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return cause
+			}
+			return nil
+		case <-time.After(wait):
+		}
+		found = d.discover(ctx)
+		d.reconcile(ctx)
+	}
+}
+
+// Ready says why the driver cannot serve, nil if it can.
+func (d *Driver) Ready() error {
+	if err := *d.ready.Load(); err != nil {
+		return err
+	}
+	if status := d.helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
+		return errors.New("the kubelet has not registered the plugin")
+	}
+	return nil
+}
+
+func (d *Driver) setReady(err error) {
+	d.ready.Store(&err)
+}
+
+// HandleError takes what goes wrong in the background, mostly while publishing. What a retry can mend is told; anything
+// else ends Start.
+func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
+	klog.FromContext(ctx).Error(err, msg)
+	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		d.warnNode("PublishFailed", "Publish", "%s: %v", msg, err)
+		return
+	}
+	d.fatal(fmt.Errorf("%s: %w", msg, err))
+}
+
+// WatchHealthStatus is never called, since the health service is off.
+func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
+// warnNode tells the admin through an Event on the node.
+func (d *Driver) warnNode(reason, action, note string, args ...any) {
+	d.config.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.NodeName}, nil,
+		corev1.EventTypeWarning, reason, action, note, args...)
+}

@@ -1,0 +1,141 @@
+package driver
+
+import (
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/cdi"
+	"aliquot.dev/aliquot/internal/inventory"
+	"aliquot.dev/aliquot/internal/quota"
+)
+
+// plan says what a claim's allocation means on this node, in the order of its results. It has no effects. Results of
+// other drivers are passed over.
+func plan(claim *resourceapi.ResourceClaim, nodeName string, n node) (record, error) {
+	r := record{Version: recordVersion, UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name}
+	if claim.Status.Allocation == nil {
+		return record{}, fmt.Errorf("claim has no allocation")
+	}
+	for i, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != v1alpha1.DriverName {
+			continue
+		}
+		allocated, err := planResult(claim, result, nodeName, n)
+		if err != nil {
+			return record{}, fmt.Errorf("status.allocation.devices.results[%d], request %q: %w", i, result.Request, err)
+		}
+		r.Allocations = append(r.Allocations, allocated)
+	}
+	return r, nil
+}
+
+func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, nodeName string, n node) (allocation, error) {
+	if pool := inventory.PoolName(nodeName); result.Pool != pool {
+		return allocation{}, fmt.Errorf("pool %q is not this node's, %q", result.Pool, pool)
+	}
+	device, ok := n.byName(result.Device)
+	if !ok {
+		return allocation{}, fmt.Errorf("device %q is not on this node now: its GPU is lost or was never here; delete the pod so that its claim is allocated anew", result.Device)
+	}
+	for _, config := range resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result) {
+		if config.Opaque.Driver == v1alpha1.DriverName {
+			return allocation{}, fmt.Errorf("opaque parameters of a %s config: %s takes none; remove the entry from devices.config",
+				strings.TrimPrefix(string(config.Source), "From"), v1alpha1.DriverName)
+		}
+	}
+	a := allocation{Request: result.Request, Pool: result.Pool, Device: result.Device, GPU: device.UUID, AdminAccess: ptr.Deref(result.AdminAccess, false)}
+	if result.ShareID != nil {
+		a.ShareID = *result.ShareID
+	}
+	if a.AdminAccess {
+		return a, nil
+	}
+	var err error
+	a.Limits, err = quota.For(result, device)
+	return a, err
+}
+
+// id tells results of one request apart: a request may have several devices, and a device several shares.
+func (a allocation) id() string {
+	if a.ShareID != "" {
+		return string(a.ShareID)
+	}
+	return a.Device
+}
+
+// limited says whether the preload library holds this allocation. Whole GPUs and admins' monitors run without it.
+func (a allocation) limited() bool {
+	return !a.AdminAccess && !a.Limits.Whole
+}
+
+// shares are what the ledger books. An admin's access takes nothing away from anybody.
+func (r record) shares() []quota.Share {
+	var shares []quota.Share
+	for _, a := range r.Allocations {
+		if !a.AdminAccess {
+			shares = append(shares, quota.Share{GPU: a.GPU, Limits: a.Limits})
+		}
+	}
+	return shares
+}
+
+// render is what the record's containers shall see.
+func (r record) render(n node) (cdi.Claim, error) {
+	claim := cdi.Claim{UID: string(r.UID), Common: n.common}
+	for _, a := range r.Allocations {
+		edits, ok := n.edits[a.GPU]
+		if !ok {
+			return cdi.Claim{}, fmt.Errorf("GPU %s is not on this node now", a.GPU)
+		}
+		device := a.cdiDevice()
+		device.Edits = edits
+		claim.Devices = append(claim.Devices, device)
+	}
+	return claim, nil
+}
+
+// cdiDevice is the allocation without the GPU's own edits.
+func (a allocation) cdiDevice() cdi.Device {
+	device := cdi.Device{Request: a.Request, ID: a.id()}
+	if a.limited() {
+		device.Quota = &cdi.Quota{
+			GPU:         a.GPU,
+			MemoryBytes: a.Limits.MemoryBytes,
+			CorePercent: a.Limits.CorePercent,
+			CorePolicy:  string(a.Limits.CorePolicy),
+			Priority:    a.Limits.Priority,
+		}
+	}
+	return device
+}
+
+// prepared is what the kubelet is told.
+func (r record) prepared(n node) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, 0, len(r.Allocations))
+	for _, a := range r.Allocations {
+		device := kubeletplugin.Device{
+			Requests:     []string{a.Request},
+			PoolName:     a.Pool,
+			DeviceName:   a.Device,
+			CDIDeviceIDs: []string{cdi.QualifiedName(string(r.UID), a.cdiDevice())},
+			Metadata:     &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}},
+		}
+		if a.ShareID != "" {
+			device.ShareID = ptr.To(types.UID(a.ShareID))
+		}
+		if found, ok := n.byName(a.Device); ok {
+			for name, value := range inventory.Attributes(found) {
+				device.Metadata.Attributes[string(name)] = value
+			}
+		}
+		devices = append(devices, device)
+	}
+	return devices
+}

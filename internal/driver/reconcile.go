@@ -1,0 +1,200 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+)
+
+// loadRecords books what was prepared before this start. A record that cannot be read is set aside; reconcile rebuilds
+// it from the API.
+func (d *Driver) loadRecords(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	good, corrupt, err := d.records.uids()
+	if err != nil {
+		return err
+	}
+	for _, uid := range corrupt {
+		d.lost[uid] = true
+	}
+	for _, uid := range good {
+		r, err := d.records.read(uid)
+		if err == nil {
+			d.ledger.Adopt(r.UID, r.shares())
+			delete(d.lost, uid)
+			continue
+		}
+		klog.FromContext(ctx).Error(err, "Record is set aside and rebuilt from the API", "uid", uid)
+		d.warnNode("RecordCorrupt", "Restore", "%v; it is set aside and rebuilt from the API", err)
+		if err := d.records.setAside(uid); err != nil {
+			return err
+		}
+		d.lost[uid] = true
+	}
+	return nil
+}
+
+// reconcile makes the node agree with the API: claims that are gone are unprepared, those that live have their spec and
+// files, and nothing is left that belongs to no claim. What cannot be decided now, because the API or the hardware does
+// not answer, is left as it is until the next time.
+func (d *Driver) reconcile(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	good, _, err := d.records.uids()
+	if err != nil {
+		logger.Error(err, "Reconcile")
+		return
+	}
+	for _, uid := range good {
+		if err := d.reconcileClaim(ctx, uid); err != nil {
+			logger.Error(err, "Reconcile", "uid", uid)
+		}
+	}
+	if err := d.rebuildLost(ctx); err != nil {
+		logger.Error(err, "Rebuild records")
+	}
+	if err := d.removeOrphans(ctx); err != nil {
+		logger.Error(err, "Remove what belongs to no claim")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ledger.Check(); err != nil {
+		logger.Error(err, "GPUs are overcommitted")
+		d.warnNode("Overcommitted", "Reconcile", "%v", err)
+	}
+}
+
+// reconcileClaim unprepares the claim of one record if it is gone and restores its files if it lives.
+func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
+	r, err := d.records.read(uid)
+	if err != nil {
+		return err
+	}
+	live, err := d.isLive(ctx, r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now, err := d.records.read(uid); err != nil || !reflect.DeepEqual(now, r) {
+		return nil // the kubelet prepared or unprepared it while the API was asked
+	}
+	if !live {
+		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
+		return d.unprepare(uid)
+	}
+	if d.node.err != nil {
+		return nil
+	}
+	rendered, err := r.render(d.node)
+	if err != nil {
+		return err
+	}
+	for _, effect := range d.effects(rendered) {
+		if err := effect.do(); err != nil {
+			return fmt.Errorf("%s: %w", effect.name, err)
+		}
+	}
+	return nil
+}
+
+// isLive says whether the API still gives the claim what its record says.
+func (d *Driver) isLive(ctx context.Context, r record) (bool, error) {
+	claim, err := d.config.Client.ResourceV1().ResourceClaims(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read claim %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	if claim.UID != r.UID || claim.Status.Allocation == nil {
+		return false, nil
+	}
+	for _, a := range r.Allocations {
+		if !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, a.is) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// is says whether a result is this allocation.
+func (a allocation) is(result resourceapi.DeviceRequestAllocationResult) bool {
+	return result.Driver == v1alpha1.DriverName && result.Pool == a.Pool && result.Device == a.Device &&
+		result.Request == a.Request && (result.ShareID == nil && a.ShareID == "" || result.ShareID != nil && *result.ShareID == a.ShareID)
+}
+
+// rebuildLost prepares the claims anew whose record was corrupt, and forgets those that the API does not have: only
+// a list can tell, since the record's name is all that is left.
+func (d *Driver) rebuildLost(ctx context.Context) error {
+	d.mu.Lock()
+	lost := len(d.lost) > 0 && d.node.err == nil
+	d.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	claims, err := d.config.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list claims: %w", err)
+	}
+	byUID := map[string]*resourceapi.ResourceClaim{}
+	for i := range claims.Items {
+		byUID[string(claims.Items[i].UID)] = &claims.Items[i]
+	}
+	var errs []error
+	for uid := range d.lostClaims() {
+		if claim, ok := byUID[uid]; ok && claim.Status.Allocation != nil {
+			_, err := d.prepare(claim)
+			errs = append(errs, err)
+			continue
+		}
+		d.mu.Lock()
+		errs = append(errs, d.unprepare(uid))
+		d.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Driver) lostClaims() map[string]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lost := make(map[string]bool, len(d.lost))
+	for uid := range d.lost {
+		lost[uid] = true
+	}
+	return lost
+}
+
+// removeOrphans removes specs and share files of claims that have no record. The files of a claim whose record is yet
+// to be rebuilt stay: its containers may restart with them.
+func (d *Driver) removeOrphans(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recorded, _, err := d.records.uids()
+	if err != nil {
+		return err
+	}
+	stored, err := d.store.Claims()
+	if err != nil {
+		return err
+	}
+	for _, uid := range stored {
+		if d.lost[uid] || slices.Contains(recorded, uid) {
+			continue
+		}
+		klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
+		if err := d.unprepare(uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package driver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"k8s.io/apimachinery/pkg/types"
+
+	"aliquot.dev/aliquot/internal/quota"
+)
+
+const recordVersion = 1
+
+// record is what the node remembers of a claim that it began to prepare.
+type record struct {
+	Version     int          `json:"version"`
+	UID         types.UID    `json:"uid"`
+	Namespace   string       `json:"namespace"`
+	Name        string       `json:"name"`
+	Allocations []allocation `json:"allocations"`
+}
+
+// allocation is one result of the claim's allocation.
+type allocation struct {
+	Request     string       `json:"request"`
+	Pool        string       `json:"pool"`
+	Device      string       `json:"device"`
+	GPU         string       `json:"gpu"` // UUID: the name may mean another GPU after a reboot
+	ShareID     types.UID    `json:"shareID,omitempty"`
+	AdminAccess bool         `json:"adminAccess,omitempty"`
+	Limits      quota.Limits `json:"limits"`
+}
+
+// records keeps one small file a claim, so that a torn one costs that claim only.
+type records struct {
+	dir string
+}
+
+const (
+	recordSuffix  = ".json"
+	corruptSuffix = ".corrupt"
+)
+
+// errCorrupt is wrapped by read for a file that holds no record.
+var errCorrupt = errors.New("record cannot be read")
+
+// write stores a record whole or not at all: it is on disk when write returns.
+func (rs records) write(r record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode record of claim %s: %w", r.UID, err)
+	}
+	if err := os.MkdirAll(rs.dir, 0o700); err != nil {
+		return fmt.Errorf("write record of claim %s: %w", r.UID, err)
+	}
+	if err := renameio.WriteFile(rs.path(string(r.UID)), data, 0o600, renameio.WithTempDir(rs.dir)); err != nil {
+		return fmt.Errorf("write record of claim %s: %w", r.UID, err)
+	}
+	return nil
+}
+
+// read returns fs.ErrNotExist for a claim without a record.
+func (rs records) read(uid string) (record, error) {
+	data, err := os.ReadFile(rs.path(uid))
+	if err != nil {
+		return record{}, fmt.Errorf("read record of claim %s: %w", uid, err)
+	}
+	r, err := decodeRecord(data)
+	if err != nil {
+		return record{}, fmt.Errorf("%w: claim %s: %w", errCorrupt, uid, err)
+	}
+	if string(r.UID) != uid {
+		return record{}, fmt.Errorf("%w: claim %s: the file is of claim %q", errCorrupt, uid, r.UID)
+	}
+	return r, nil
+}
+
+func decodeRecord(data []byte) (record, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	var r record
+	if err := decoder.Decode(&r); err != nil {
+		return record{}, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return record{}, errors.New("more than one value")
+	}
+	if r.Version != recordVersion {
+		return record{}, fmt.Errorf("version %d is not %d", r.Version, recordVersion)
+	}
+	return r, nil
+}
+
+// remove forgets a claim. One without a record is no error.
+func (rs records) remove(uid string) error {
+	for _, path := range []string{rs.path(uid), rs.path(uid) + corruptSuffix} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove record of claim %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// setAside keeps a corrupt record for people to look at, out of the way.
+func (rs records) setAside(uid string) error {
+	if err := os.Rename(rs.path(uid), rs.path(uid)+corruptSuffix); err != nil {
+		return fmt.Errorf("set aside record of claim %s: %w", uid, err)
+	}
+	return nil
+}
+
+// uids lists the claims that have a record, and those whose record was set aside.
+func (rs records) uids() (good, corrupt []string, err error) {
+	entries, err := os.ReadDir(rs.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("list records: %w", err)
+	}
+	for _, entry := range entries {
+		if uid, ok := strings.CutSuffix(entry.Name(), recordSuffix); ok {
+			good = append(good, uid)
+		}
+		if uid, ok := strings.CutSuffix(entry.Name(), recordSuffix+corruptSuffix); ok {
+			corrupt = append(corrupt, uid)
+		}
+	}
+	return good, corrupt, nil
+}
+
+func (rs records) path(uid string) string {
+	return filepath.Join(rs.dir, filepath.Base(uid)+recordSuffix)
+}

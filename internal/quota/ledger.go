@@ -1,0 +1,119 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+)
+
+// ErrOvercommitted is what Reserve returns, wrapped, when a GPU has too little left.
+var ErrOvercommitted = errors.New("GPU is already given out")
+
+// Share is what one claim got of one GPU.
+type Share struct {
+	GPU    string // the GPU's UUID, which survives renumbering
+	Limits Limits
+}
+
+// Ledger holds what each claim has of each GPU of the node. It is the last line of defence: the API may say that a share
+// is free while its former owner still runs here. It is not safe for concurrent use.
+type Ledger struct {
+	memory map[string]uint64 // bytes that can be given out, by GPU UUID
+	claims map[types.UID][]Share
+}
+
+// NewLedger returns a ledger without claims.
+func NewLedger() *Ledger {
+	return &Ledger{memory: map[string]uint64{}, claims: map[types.UID][]Share{}}
+}
+
+// SetGPU says how many bytes of a GPU can be given out. Shares that were reserved before stay.
+func (l *Ledger) SetGPU(uuid string, memory uint64) {
+	l.memory[uuid] = memory
+}
+
+// Reserve books a claim's shares, all or none, in place of what the claim had before: a replayed prepare books the same
+// again. It refuses what would give out more of a GPU than it has, or put anything beside a whole one.
+func (l *Ledger) Reserve(claim types.UID, shares []Share) error {
+	want := map[string][]Share{}
+	for _, s := range shares {
+		want[s.GPU] = append(want[s.GPU], s)
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(want)) {
+		if err := l.fits(claim, uuid, want[uuid]); err != nil {
+			return err
+		}
+	}
+	l.claims[claim] = slices.Clone(shares)
+	return nil
+}
+
+// Adopt books what is known to be live already, without a check: a running container cannot be refused. Check tells
+// whether that overcommits a GPU.
+func (l *Ledger) Adopt(claim types.UID, shares []Share) {
+	l.claims[claim] = slices.Clone(shares)
+}
+
+// Release forgets a claim. An unknown claim is no error.
+func (l *Ledger) Release(claim types.UID) {
+	delete(l.claims, claim)
+}
+
+// Claims lists the claims that hold something, in no order.
+func (l *Ledger) Claims() []types.UID {
+	return slices.Collect(maps.Keys(l.claims))
+}
+
+// Shares is what a claim holds.
+func (l *Ledger) Shares(claim types.UID) []Share {
+	return slices.Clone(l.claims[claim])
+}
+
+// Check returns an error for each GPU of which more is given out than it has.
+func (l *Ledger) Check() error {
+	var errs []error
+	for _, uuid := range slices.Sorted(maps.Keys(l.memory)) {
+		errs = append(errs, l.fits("", uuid, nil))
+	}
+	return errors.Join(errs...)
+}
+
+// fits says whether a GPU can hold the wanted shares beside those of all claims but one.
+func (l *Ledger) fits(except types.UID, uuid string, want []Share) error {
+	total, known := l.memory[uuid]
+	if !known {
+		return fmt.Errorf("GPU %s is not on this node", uuid)
+	}
+	all := slices.Clone(want)
+	var holders []types.UID
+	for _, claim := range slices.Sorted(maps.Keys(l.claims)) {
+		if claim == except {
+			continue
+		}
+		for _, s := range l.claims[claim] {
+			if s.GPU == uuid {
+				all = append(all, s)
+				holders = append(holders, claim)
+			}
+		}
+	}
+	var memory uint64
+	var cores int
+	for _, s := range all {
+		if s.Limits.Whole && len(all) > 1 {
+			return fmt.Errorf("%w: GPU %s would be whole and shared at once, claims %v hold it", ErrOvercommitted, uuid, holders)
+		}
+		memory += s.Limits.MemoryBytes
+		cores += s.Limits.CorePercent
+	}
+	if memory > total || cores > v1alpha1.AllCores {
+		return fmt.Errorf("%w: GPU %s would give out %d of %d bytes and %d of %d percent, claims %v hold the rest",
+			ErrOvercommitted, uuid, memory, total, cores, v1alpha1.AllCores, holders)
+	}
+	return nil
+}

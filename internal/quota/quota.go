@@ -1,0 +1,73 @@
+// Package quota says what a share may use of a GPU and keeps the ledger that refuses to give out more than a GPU has.
+// It is pure: it stores nothing and enforces nothing in a container.
+package quota
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/internal/gpu"
+)
+
+// CorePolicy says whether a share may use cores that others leave idle.
+type CorePolicy string
+
+// PolicyFixed holds a share to its cores even when the GPU is otherwise idle.
+const PolicyFixed CorePolicy = "Fixed"
+
+// Limits is what one share may use of one GPU.
+type Limits struct {
+	// Whole marks a share that is the GPU itself: nothing limits it, and nothing may be beside it.
+	Whole bool `json:"whole,omitempty"`
+	// MemoryBytes of device memory.
+	MemoryBytes uint64 `json:"memoryBytes"`
+	// CorePercent of the GPU's time, 0 to 100; 0 is best effort.
+	CorePercent int `json:"corePercent"`
+	// CorePolicy is PolicyFixed until claims can choose.
+	CorePolicy CorePolicy `json:"corePolicy,omitempty"`
+	// Priority of the share among those that compete for idle cores.
+	Priority int `json:"priority,omitempty"`
+}
+
+// For says what the scheduler granted with an allocation result. The grant is what it recorded as consumed, not what
+// the claim asked. A result without shareID or without consumed memory, which some schedulers still write, means the whole GPU. Amounts
+// that no scheduler would record (negative, fractional, beyond the GPU) are errors that name the field.
+func For(result resourceapi.DeviceRequestAllocationResult, device gpu.Device) (Limits, error) {
+	total := device.Allocatable(v1alpha1.MemoryStep)
+	whole := Limits{Whole: true, MemoryBytes: total, CorePercent: v1alpha1.AllCores}
+	consumed, ok := v1alpha1.Consumed(result.ConsumedCapacity, v1alpha1.CapacityMemory)
+	if result.ShareID == nil || !ok {
+		return whole, nil
+	}
+	memory, exact := consumed.AsInt64()
+	if !exact || memory <= 0 {
+		return Limits{}, fmt.Errorf("consumedCapacity[%s] is %s: want a positive number of bytes", v1alpha1.CapacityMemory, consumed.String())
+	}
+	if uint64(memory) > total {
+		return Limits{}, fmt.Errorf("consumedCapacity[%s] is %d bytes: %s has %d; delete the claim so that it is allocated anew",
+			v1alpha1.CapacityMemory, memory, device.Name(), total)
+	}
+	cores, err := corePercent(result)
+	if err != nil {
+		return Limits{}, err
+	}
+	if uint64(memory) == total && (cores == 0 || cores == v1alpha1.AllCores) {
+		return whole, nil
+	}
+	return Limits{MemoryBytes: uint64(memory), CorePercent: cores, CorePolicy: PolicyFixed}, nil
+}
+
+func corePercent(result resourceapi.DeviceRequestAllocationResult) (int, error) {
+	consumed, ok := v1alpha1.Consumed(result.ConsumedCapacity, v1alpha1.CapacityCores)
+	if !ok {
+		return 0, nil
+	}
+	cores, exact := consumed.AsInt64()
+	if !exact || cores < 0 || cores > v1alpha1.AllCores {
+		return 0, fmt.Errorf("consumedCapacity[%s] is %s: want a whole percentage from 0 to %d",
+			v1alpha1.CapacityCores, consumed.String(), v1alpha1.AllCores)
+	}
+	return int(cores), nil
+}
