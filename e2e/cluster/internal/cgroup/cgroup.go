@@ -234,7 +234,7 @@ func removeTree(path string) error {
 // removeEmpty retries for a moment: the kernel lets go of a dead process's
 // group a little after the process is reaped.
 func removeEmpty(path string) error {
-	const patience = 2 * time.Second
+	const patience = 10 * time.Second
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Rmdir(path)
 		if err == nil || err == unix.ENOENT {
