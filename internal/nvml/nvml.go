@@ -15,8 +15,8 @@ import (
 	"aliquot.dev/aliquot/internal/gpu"
 )
 
-// Node reads the GPUs of a node from its NVIDIA driver. Each call opens NVML anew, so that a driver which was upgraded or
-// came late is found without a restart, and none is kept from being unloaded.
+// Node reads the GPUs of a node from its NVIDIA driver. Each call opens NVML anew, so that a driver which came late is
+// found without a restart, and none is kept from being unloaded.
 type Node struct {
 	driver Driver
 	sysfs  []deviceattribute.MachineModifier
