@@ -56,7 +56,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err := config.makeDir(); err != nil {
 		return nil, err
 	}
-	c, err := launch(config, bin)
+	c, err := launch(ctx, config, bin)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(config.Dir))
 	}
@@ -67,7 +67,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 }
 
 // launch writes the cluster's files and starts its processes.
-func launch(config Config, bin string) (*Cluster, error) {
+func launch(ctx context.Context, config Config, bin string) (*Cluster, error) {
 	c := &Cluster{progress: newProgress(config.Log)}
 	// Clients outside reach the API server at this socket. It exists before the
 	// cluster, so that its port can stand in the kubeconfig.
@@ -81,10 +81,13 @@ func launch(config Config, bin string) (*Cluster, error) {
 		return nil, err
 	}
 	c.Kubeconfig = c.plan.path(kubeconfigFile)
+	if err := c.plan.makeHardware(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.plan.writeAll(); err != nil {
 		return nil, err
 	}
-	c.progress.done("certificates, configuration and images written")
+	c.progress.done("hardware, certificates, configuration and images made")
 	socket, err := listener.File()
 	if err != nil {
 		return nil, err

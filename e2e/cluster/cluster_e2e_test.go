@@ -14,6 +14,7 @@ import (
 
 	"aliquot.dev/aliquot/e2e/cluster"
 	"aliquot.dev/aliquot/e2e/cluster/image"
+	"aliquot.dev/aliquot/e2e/simdriver"
 )
 
 // shared is the cluster of all tests here but those that kill one.
@@ -36,6 +37,10 @@ func runWithCluster(m *testing.M) int {
 	if err := os.WriteFile(filepath.Join(hardware, "model"), []byte("simulated\n"), 0o644); err != nil {
 		return fail(err)
 	}
+	gpus, err := simdriver.Load("t4x4")
+	if err != nil {
+		return fail(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	shared, err = cluster.Start(ctx, cluster.Config{Log: os.Stderr, Nodes: []cluster.Node{
@@ -43,9 +48,10 @@ func runWithCluster(m *testing.M) int {
 			Name:            "node-1",
 			Labels:          map[string]string{"example.com/kind": "with-hardware"},
 			Mounts:          []cluster.Mount{{Source: hardware, Target: "/run/hardware"}},
+			Hardware:        &gpus,
 			ContainerMounts: []cluster.Mount{{Source: "/run/hardware", Target: "/run/model", ReadOnly: true}},
 		},
-		{Name: "node-2"},
+		{Name: "node-2", Hardware: &gpus},
 	}})
 	if err != nil {
 		return fail(err)
@@ -137,6 +143,34 @@ func TestContainerMountsAreInEveryContainerOfTheirNode(t *testing.T) {
 	}
 	if got := kubectl(t, "get", "nodes", "--selector=example.com/kind=with-hardware", "--output=name"); got != "node/node-1\n" {
 		t.Errorf("labelled nodes: %q", got)
+	}
+}
+
+func TestNodesHaveHardwareOfTheirOwn(t *testing.T) {
+	lists := make(map[string]string)
+	for _, node := range shared.Nodes() {
+		lists[node] = onNode(t, node, "/run/nvidia/driver/usr/bin/nvidia-smi", "-L")
+		if got := strings.Count(lists[node], "UUID: GPU-"); got != 4 {
+			t.Errorf("%s lists %d GPUs, want 4:\n%s", node, got, lists[node])
+		}
+		driver, err := shared.Driver(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ledger, err := driver.Ledger()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(lists[node], ledger.GPUs[0].UUID) {
+			t.Errorf("the ledger of %s has GPU %s, nvidia-smi lists\n%s", node, ledger.GPUs[0].UUID, lists[node])
+		}
+	}
+	if lists["node-1"] == lists["node-2"] {
+		t.Errorf("both nodes have the same GPUs:\n%s", lists["node-1"])
+	}
+	runPod(t, "node-2", "hardware", image.BaseName, "head -c 20 /run/nvidia-sim/hardware >/dev/null && echo seen; exec sleep 1000")
+	if got := kubectl(t, "logs", "hardware"); got != "seen\n" {
+		t.Errorf("a container says of the hardware: %q", got)
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+
+	"aliquot.dev/aliquot/e2e/simdriver"
 )
 
 // Config says what cluster to start. The zero value is a cluster of one node.
@@ -28,6 +31,9 @@ type Config struct {
 type Node struct {
 	Name   string            `json:"name"` // a DNS label
 	Labels map[string]string `json:"labels,omitempty"`
+	// Hardware, if any, gives the node a simulated NVIDIA driver, whose root is
+	// at /run/nvidia/driver, and all its containers the hardware behind it.
+	Hardware *simdriver.Hardware `json:"-"`
 	// Mounts bind files or directories of this machine into the node.
 	Mounts []Mount `json:"mounts,omitempty"`
 	// ContainerMounts bind files or directories of the node (Source is a path
@@ -68,6 +74,7 @@ func (c *Config) complete() error {
 	if len(c.Nodes) > maxNodes {
 		return fmt.Errorf("%d nodes: at most %d have addresses", len(c.Nodes), maxNodes)
 	}
+	c.Nodes = slices.Clone(c.Nodes)
 	seen := make(map[string]bool)
 	for _, node := range c.Nodes {
 		if err := node.check(); err != nil {

@@ -30,7 +30,7 @@ func (p *plan) writeImages() error {
 // loadOwnImages gives a node its first images, as soon as containerd answers.
 func (c *Cluster) loadOwnImages(ctx context.Context, node string) error {
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if err := c.deadProcess(ctx); err != nil {
+		if err := c.Check(ctx); err != nil {
 			return false, err
 		}
 		out, err := c.OnNode(ctx, node, "ctr", "--connect-timeout=1s", "version")

@@ -63,7 +63,7 @@ func (c *Cluster) awaitStages(ctx context.Context, client kubernetes.Interface) 
 func (c *Cluster) await(ctx context.Context, stage string, ask func(context.Context) error) error {
 	var answer error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if err := c.deadProcess(ctx); err != nil {
+		if err := c.Check(ctx); err != nil {
 			return false, err
 		}
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -112,8 +112,8 @@ func whyUnready(node *corev1.Node) string {
 	return ""
 }
 
-// deadProcess tells of a process of the cluster that ended and should not have.
-func (c *Cluster) deadProcess(ctx context.Context) error {
+// Check tells of a process of the cluster that ended and should not have.
+func (c *Cluster) Check(ctx context.Context) error {
 	if c.keeper != nil && !c.entry.alive() {
 		return fmt.Errorf("the cluster's keeper ended: %s", tail(c.plan.log("keeper")))
 	}

@@ -109,6 +109,21 @@ func TestWriteIsReproducible(t *testing.T) {
 	}
 }
 
+func TestTopLevelFoldersAreLinksIntoUsr(t *testing.T) {
+	tree := NewTree().Text("/lib/x/liba.so", "a").Text("/usr/lib/x/libb.so", "b").Link("/bin/sh", "busybox")
+	var layer bytes.Buffer
+	if err := tree.writeTar(&layer); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"bin": "-> usr/bin", "lib": "-> usr/lib", "usr/": "", "usr/bin/": "", "usr/bin/sh": "-> busybox",
+		"usr/lib/": "", "usr/lib/x/": "", "usr/lib/x/liba.so": "a", "usr/lib/x/libb.so": "b",
+	}
+	if diff := cmp.Diff(want, members(t, layer.Bytes())); diff != "" {
+		t.Errorf("layer (-want +got):\n%s", diff)
+	}
+}
+
 func TestWriteReportsTheFirstMissingFile(t *testing.T) {
 	tree := NewTree().File("/a", "/does/not/exist").File("/b", "/neither")
 	err := Image{Name: "a:1", Root: tree}.Write(filepath.Join(t.TempDir(), "image.tar"))

@@ -99,8 +99,16 @@ func (t *Tree) Directory(destination, source string) *Tree {
 	return t.fail(err)
 }
 
+// merged are the folders that are links into /usr, as on every current system:
+// what is mounted at /usr/lib must be found at /lib too.
+var merged = []string{"bin", "sbin", "lib", "lib64"}
+
 func (t *Tree) add(destination string, e entry) *Tree {
 	name := strings.TrimPrefix(path.Clean("/"+destination), "/")
+	if first, _, below := strings.Cut(name, "/"); below && slices.Contains(merged, first) {
+		t.entries[first] = entry{link: "usr/" + first}
+		name = "usr/" + name
+	}
 	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
 		if _, ok := t.entries[parent]; !ok {
 			t.entries[parent] = entry{mode: fs.ModeDir | 0o755}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 
 	"aliquot.dev/aliquot/e2e/cluster"
 	"aliquot.dev/aliquot/e2e/cluster/programs"
+	"aliquot.dev/aliquot/e2e/simdriver"
 )
 
 func main() {
@@ -67,6 +69,8 @@ func buildCommand() *cobra.Command {
 
 func upCommand(dir *string) *cobra.Command {
 	var nodes int
+	var hardware string
+	var keep bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster and leave it running",
@@ -77,9 +81,10 @@ func upCommand(dir *string) *cobra.Command {
 				explain(c)
 				return nil
 			}
-			config := cluster.Config{Dir: *dir, Detach: true, Log: os.Stderr}
-			for i := range nodes {
-				config.Nodes = append(config.Nodes, cluster.Node{Name: fmt.Sprintf("node-%d", i+1)})
+			config := cluster.Config{Dir: *dir, Keep: keep, Detach: true, Log: os.Stderr}
+			var err error
+			if config.Nodes, err = describeNodes(nodes, hardware); err != nil {
+				return err
 			}
 			c, err := cluster.Start(cmd.Context(), config)
 			if err == nil {
@@ -89,7 +94,25 @@ func upCommand(dir *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "number of nodes")
+	cmd.Flags().StringVar(&hardware, "hardware", "", fmt.Sprintf("simulated GPUs of each node: one of %v", simdriver.Names()))
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster's directory, with its logs, when it stops")
 	return cmd
+}
+
+func describeNodes(count int, hardware string) ([]cluster.Node, error) {
+	var gpus *simdriver.Hardware
+	if hardware != "" {
+		loaded, err := simdriver.Load(hardware)
+		if err != nil {
+			return nil, err
+		}
+		gpus = &loaded
+	}
+	nodes := make([]cluster.Node, count)
+	for i := range nodes {
+		nodes[i] = cluster.Node{Name: fmt.Sprintf("node-%d", i+1), Hardware: gpus}
+	}
+	return nodes, nil
 }
 
 // explain prints what a shell needs to use the cluster.
@@ -127,7 +150,7 @@ func statusCommand(dir *string) *cobra.Command {
 			explain(c)
 			out, err := c.Kubectl(cmd.Context(), "get", "nodes", "--output=wide")
 			fmt.Print(out)
-			return err
+			return errors.Join(err, c.Check(cmd.Context()))
 		},
 	}
 }
