@@ -25,7 +25,7 @@
 #define AQ_QUOTA_BYTES_MAX 4096
 #define AQ_KEY_VERSION "version"	   /* 1 */
 #define AQ_KEY_GPU "gpu"		   /* the UUID, as in the entry's name */
-#define AQ_KEY_MEMORY "memory_bytes"	   /* decimal */
+#define AQ_KEY_MEMORY "memory_bytes"	   /* decimal; whole MiB count */
 #define AQ_KEY_CORE_PERCENT "core_percent" /* 0..100; 0: best effort */
 #define AQ_KEY_CORE_POLICY "core_policy"   /* Fixed or Burst */
 #define AQ_KEY_PRIORITY "priority"	   /* decimal, may be negative */

@@ -1,0 +1,234 @@
+// Command bench measures what the preload library adds to the calls it wraps,
+// on the simulated driver. It measures no real driver, whose calls take longer,
+// and no contention.
+//
+// Run it from the root of the repository, as root: go run ./cdi/preload/bench
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"aliquot.dev/aliquot/e2e/simdriver"
+)
+
+const (
+	sharesDir = "aliquot-shares" // compiled into the library; relative to the program's folder
+	gpu       = "GPU-00000001-aaaa-bbbb-cccc-0123456789ab"
+	holders   = 63 // and the one that is measured: 64 processes
+	mib       = 1 << 20
+)
+
+// Hardware whose contexts cost nothing.
+const hardware = `
+driverVersion: 580.95.05
+nvmlVersion: 13.580.95.05
+cudaVersion: "13.0"
+gpus:
+- {model: t4, uuid: ` + gpu + `, serial: "1000", pci: {busID: "00000000:01:00.0", deviceID: 515379422}}
+`
+
+// A series is one thing that is measured bare and with the library.
+type series struct {
+	name    string
+	args    []string
+	target  float64 // ns added, at most
+	holders int     // other processes with an allocation
+}
+
+var all = []series{
+	{"preload_alloc_free_added_0_live", []string{"alloc", "0", "4096"}, 200, 0},
+	{"preload_alloc_free_added_1000_live", []string{"alloc", "1000", "4096"}, 200, 0},
+	{"preload_alloc_free_added_10000_live", []string{"alloc", "10000", "4096"}, 200, 0},
+	{"preload_alloc_free_added_100000_live", []string{"alloc", "100000", "4096"}, 200, 0},
+	{"preload_alloc_free_added_2MiB", []string{"alloc", "0", "2097152"}, 200, 0},
+	{"preload_mem_get_info_added_1_process", []string{"info"}, 100, 0},
+	{"preload_mem_get_info_added_64_processes", []string{"info"}, 100, holders},
+}
+
+func main() {
+	pairs := flag.Int("pairs", 11, "how many pairs of runs, bare and with the library, a series has")
+	source := flag.String("dir", "cdi/preload", "the folder of the library's Makefile")
+	flag.Parse()
+	if err := bench(*source, *pairs); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(source string, pairs int) error {
+	dir, err := os.MkdirTemp("", "aliquot-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s, err := setUp(source, dir)
+	if err != nil {
+		return err
+	}
+	describe(pairs)
+	for _, series := range all {
+		if err := s.measure(series, pairs); err != nil {
+			return fmt.Errorf("%s: %w", series.name, err)
+		}
+	}
+	return nil
+}
+
+func describe(pairs int) {
+	model := "unknown processor"
+	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	fmt.Printf("machine: %s, %d CPUs, load %s\n", model, runtime.NumCPU(), strings.TrimSpace(string(load)))
+	fmt.Printf("method: simulated driver; %d pairs of processes, bare and with the library in turn; each gives the median of 1001 batches of 50 calls; added is the median of the pairs' differences\n", pairs)
+}
+
+// setting is what the measured programs run in.
+type setting struct {
+	dir, library, program, driver string
+}
+
+func setUp(source, dir string) (*setting, error) {
+	hw, err := simdriver.Parse([]byte(hardware))
+	if err != nil {
+		return nil, err
+	}
+	root, err := simdriver.NewRoot(context.Background(), filepath.Join(dir, "driver"), hw)
+	if err != nil {
+		return nil, err
+	}
+	s := &setting{
+		dir:     dir,
+		library: filepath.Join(dir, "lib/libaliquot.so"),
+		program: filepath.Join(dir, "bench"),
+		driver:  root.LibraryDir(),
+	}
+	if err := run("make", "-C", source, "OUT="+filepath.Dir(s.library), "SHARES_DIR="+sharesDir); err != nil {
+		return nil, err
+	}
+	if err := run("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-o", s.program,
+		filepath.Join(source, "bench/testdata/bench.c"), "-ldl"); err != nil {
+		return nil, err
+	}
+	return s, s.makeShare(8 << 30)
+}
+
+func run(name string, args ...string) error {
+	if output, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, output)
+	}
+	return nil
+}
+
+func (s *setting) makeShare(memory uint64) error {
+	share := filepath.Join(s.dir, sharesDir, gpu+".bench")
+	if err := os.MkdirAll(share, 0o755); err != nil {
+		return err
+	}
+	usage := make([]byte, 4096+256*512)
+	for i, value := range []uint32{0x55514c41, 1, 4096, 256, 512} {
+		binary.NativeEndian.PutUint32(usage[4*i:], value)
+	}
+	if err := os.WriteFile(filepath.Join(share, "usage"), usage, 0o666); err != nil {
+		return err
+	}
+	quota := fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent 0\ncore_policy Fixed\npriority 0\n", gpu, memory)
+	return os.WriteFile(filepath.Join(share, "quota"), []byte(quota), 0o644)
+}
+
+func (s *setting) command(preload bool, args ...string) *exec.Cmd {
+	cmd := exec.Command(s.program, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+s.driver)
+	if preload {
+		cmd.Env = append(cmd.Env, "LD_PRELOAD="+s.library)
+	}
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func (s *setting) once(preload bool, args []string) (float64, error) {
+	output, err := s.command(preload, args...).Output()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(strings.TrimSpace(string(output)), 64)
+}
+
+// hold starts a process that has memory of the share until it is released.
+func (s *setting) hold() (release func(), err error) {
+	cmd := s.command(true, "hold", strconv.Itoa(2*mib))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	release = func() {
+		in.Close()
+		io.Copy(io.Discard, out)
+		cmd.Wait()
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		release()
+		return nil, fmt.Errorf("start a process that holds memory: %w", err)
+	}
+	return release, nil
+}
+
+func (s *setting) measure(series series, pairs int) error {
+	for range series.holders {
+		release, err := s.hold()
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	var bare, hooked, added []float64
+	for range pairs {
+		b, err := s.once(false, series.args)
+		if err != nil {
+			return err
+		}
+		h, err := s.once(true, series.args)
+		if err != nil {
+			return err
+		}
+		bare, hooked, added = append(bare, b), append(hooked, h), append(added, h-b)
+	}
+	value, verdict := median(added), "ok"
+	if value > series.target {
+		verdict = "short"
+	}
+	fmt.Printf("%s: bare %.0f ns, with the library %.0f ns, differences %.0f to %.0f\n", strings.Join(series.args, " "),
+		median(bare), median(hooked), slices.Min(added), slices.Max(added))
+	fmt.Printf("bench %s %.0f ns target %.0f %s\n", series.name, value, series.target, verdict)
+	return nil
+}
+
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}

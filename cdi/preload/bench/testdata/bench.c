@@ -1,0 +1,133 @@
+/*
+ * Measures calls of the CUDA driver API in this process.
+ *
+ *   bench alloc <live> <bytes>   ns of one cuMemAlloc and its cuMemFree, with so
+ *                                many allocations of that size alive
+ *   bench info                   ns of one cuMemGetInfo
+ *   bench hold <bytes>           allocates, says so, and waits for stdin to end
+ *
+ * Prints the median of many short batches: a batch that was interrupted is an
+ * outlier, and the median does not see it.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../src/functions.h"
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
+CUresult cuCtxSetCurrent(CUcontext);
+
+#define BATCHES 1001
+#define CALLS 50
+
+static struct {
+	__typeof__(cuInit) *init;
+	__typeof__(cuDevicePrimaryCtxRetain) *retain;
+	__typeof__(cuCtxSetCurrent) *set_current;
+	__typeof__(cuMemAlloc_v2) *alloc;
+	__typeof__(cuMemFree_v2) *free;
+	__typeof__(cuMemGetInfo_v2) *info;
+} cuda;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "bench: %s\n", what);
+	exit(1);
+}
+
+static void load(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CUcontext context;
+
+	if (!driver)
+		die(dlerror());
+	cuda.init = dlsym(driver, "cuInit");
+	cuda.retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+	cuda.set_current = dlsym(driver, "cuCtxSetCurrent");
+	cuda.alloc = dlsym(driver, "cuMemAlloc_v2");
+	cuda.free = dlsym(driver, "cuMemFree_v2");
+	cuda.info = dlsym(driver, "cuMemGetInfo_v2");
+	if (cuda.init(0) || cuda.retain(&context, 0) ||
+	    cuda.set_current(context))
+		die("no device");
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static size_t size;
+
+static void alloc_free(void)
+{
+	CUdeviceptr pointer;
+
+	if (cuda.alloc(&pointer, size) || cuda.free(pointer))
+		die("an allocation failed");
+}
+
+static void info(void)
+{
+	size_t available, total;
+
+	if (cuda.info(&available, &total))
+		die("cuMemGetInfo failed");
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void measure(void (*call)(void))
+{
+	static double batches[BATCHES];
+
+	for (int i = 0; i < 10 * CALLS; i++)
+		call();
+	for (int b = 0; b < BATCHES; b++) {
+		double start = now();
+
+		for (int i = 0; i < CALLS; i++)
+			call();
+		batches[b] = (now() - start) / CALLS;
+	}
+	qsort(batches, BATCHES, sizeof(batches[0]), compare);
+	printf("%.1f\n", batches[BATCHES / 2]);
+}
+
+int main(int argc, char **argv)
+{
+	CUdeviceptr kept;
+
+	load();
+	if (argc == 4 && !strcmp(argv[1], "alloc")) {
+		size = strtoul(argv[3], NULL, 10);
+		for (long i = strtol(argv[2], NULL, 10); i > 0; i--)
+			if (cuda.alloc(&kept, size))
+				die("the card is full");
+		measure(alloc_free);
+	} else if (argc == 2 && !strcmp(argv[1], "info")) {
+		measure(info);
+	} else if (argc == 3 && !strcmp(argv[1], "hold")) {
+		if (cuda.alloc(&kept, strtoul(argv[2], NULL, 10)))
+			die("the card is full");
+		puts("held");
+		fflush(stdout);
+		while (getchar() != EOF)
+			;
+	} else {
+		die("usage: bench alloc <live> <bytes> | info | hold <bytes>");
+	}
+	return 0;
+}

@@ -1,0 +1,271 @@
+package preload_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// racers starts processes that allocate against each other and waits until all
+// have done their rounds; it returns what they were refused.
+func (m *machine) racers(t *testing.T, processes int, args ...string) (all []*client, large, small int) {
+	t.Helper()
+	for range processes {
+		all = append(all, m.startClient(t, compile(t, "racer"), args...))
+	}
+	for _, c := range all {
+		line, err := c.out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("a racer ended: %v\n%s", err, c.stderr.String())
+		}
+		var l, s, odd int
+		if _, err := fmt.Sscan(line, &l, &s, &odd); err != nil {
+			t.Fatal(err)
+		}
+		if odd != 0 {
+			t.Errorf("%d calls failed that should not", odd)
+		}
+		large, small = large+l, small+s
+	}
+	return all, large, small
+}
+
+func TestRacingProcessesNeverHoldMoreThanTheLimit(t *testing.T) {
+	const limit = 64 * mib
+	for _, test := range []struct {
+		processes int
+		threads   string
+		shares    int
+	}{{2, "1", 1}, {4, "2", 2}, {8, "1", 1}, {16, "1", 3}} {
+		t.Run(fmt.Sprintf("%d processes of %s threads with %d shares", test.processes, test.threads, test.shares), func(t *testing.T) {
+			m := newMachine(t, 1)
+			var shares []share
+			rest := uint64(limit)
+			for i := range test.shares {
+				size := rest
+				if i < test.shares-1 {
+					size = rest/uint64(test.shares-i)/mib*mib | mib // an odd number of MiB
+				}
+				shares = append(shares, m.newShare(t, 0, strconv.Itoa(i), size))
+				rest -= size
+			}
+			// Together they want many times the limit.
+			all, refused, _ := m.racers(t, test.processes, test.threads, "300", "20", "6", "1")
+			if refused == 0 {
+				t.Error("nobody was refused: this was no race")
+			}
+			if peak := m.ledger(t, 0).Peak; peak > limit {
+				t.Errorf("the hardware once gave out %d MiB, over the limit of %d", peak>>20, limit>>20)
+			}
+			taken := 0
+			for _, c := range all {
+				n, err := strconv.Atoi(c.do(t, ""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken += n
+			}
+			if taken != limit/(2*mib) {
+				t.Errorf("at the end %d MiB could be taken, want %d", 2*taken, limit>>20)
+			}
+			usage := m.ledger(t, 0)
+			if usage.Used != limit || usage.Peak != limit {
+				t.Errorf("at the end the hardware has given out %d MiB, %d at most, want %d", usage.Used>>20, usage.Peak>>20, limit>>20)
+			}
+			var charged uint64
+			for _, s := range shares {
+				used, _ := s.charged(t)
+				charged += used
+			}
+			if charged != limit {
+				t.Errorf("%d MiB are charged, want %d", charged>>20, limit>>20)
+			}
+		})
+	}
+}
+
+// What everybody may hold at once is the limit, so no refusal has a cause, and
+// none may come from another's allocation that is only being tried. A small
+// allocation needs a block of quota for a moment, which the others may have.
+func TestNobodyIsRefusedWhatFits(t *testing.T) {
+	const processes, threads, most, piece = 4, 2, 3, 8
+	for _, small := range []string{"0", "1"} {
+		t.Run("small "+small, func(t *testing.T) {
+			m := newMachine(t, 1)
+			blocks := 0
+			if small == "1" {
+				blocks = 2 * processes // one each
+			}
+			s := m.newShare(t, 0, "one", uint64(processes*threads*most*piece+blocks)*mib)
+			all, refused, _ := m.racers(t, processes, strconv.Itoa(threads), "400",
+				strconv.Itoa(most), strconv.Itoa(piece), small)
+			if refused != 0 {
+				t.Errorf("%d allocations were refused, though all would fit", refused)
+			}
+			for _, c := range all {
+				c.exit(t)
+			}
+			m.checkLedger(t, 0, 0)
+			s.checkCharged(t, 0)
+		})
+	}
+}
+
+func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
+	const workers, kills, most, piece = 8, 300, 4, 8
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 300*mib) // 256 MiB at most are wanted
+	cmd := m.command(t, compile(t, "storm"), strconv.Itoa(workers), strconv.Itoa(kills), strconv.Itoa(most), strconv.Itoa(piece))
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	var refused, odd, stuck int
+	if _, err := fmt.Sscan(string(output), &refused, &odd, &stuck); err != nil {
+		t.Fatalf("%q: %v", output, err)
+	}
+	if refused != 0 || odd != 0 || stuck != 0 {
+		t.Errorf("%d allocations were refused, %d calls failed, %d workers stood still", refused, odd, stuck)
+	}
+	m.checkLedger(t, 0, 0)
+	if peak := m.ledger(t, 0).Peak; peak > workers*most*piece*mib {
+		t.Errorf("the hardware once gave out %d MiB", peak>>20)
+	}
+	// The next process finds the slots of the dead and clears them.
+	c := m.client(t, 0)
+	s.checkCharged(t, 0)
+	c.want(t, success, "alloc 0 %d", 300*mib)
+}
+
+func TestAKilledProcessesMemoryIsFoundWhenItIsNeeded(t *testing.T) {
+	m := newMachine(t, 1)
+	m.newShare(t, 0, "one", 16*mib)
+	survivor := m.client(t, 0)
+	survivor.want(t, success, "alloc 0 %d", 2*mib)
+	for range 3 {
+		victim := m.client(t, 0)
+		victim.want(t, success, "alloc 0 %d", 14*mib)
+		survivor.want(t, outOfMemory, "alloc 1 %d", 2*mib)
+		victim.cmd.Process.Kill()
+		victim.cmd.Wait()
+		survivor.want(t, success, "alloc 1 %d", 14*mib)
+		survivor.want(t, success, "free 1")
+	}
+}
+
+func TestAForkedChildHasAnAccountOfItsOwn(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	c := m.client(t, 0)
+	c.want(t, success, "alloc 0 %d", 8*mib)
+	c.want(t, success, "fork")
+	// The child: CUDA does not work in it, and that is the driver's to say.
+	if answer := c.do(t, "alloc 1 %d", 2*mib); answer == success || answer == outOfMemory {
+		t.Errorf("the child's allocation answers %s, want what the driver says", answer)
+	}
+	c.do(t, "free 0")
+	s.checkCharged(t, 8*mib)
+	c.want(t, "child 0", "exit 0")
+	// The parent: still alive in the eyes of the others, and charged.
+	s.checkCharged(t, 8*mib)
+	other := m.client(t, 0)
+	other.want(t, outOfMemory, "alloc 0 %d", 10*mib)
+	other.want(t, success, "alloc 0 %d", 8*mib)
+	c.want(t, success, "free 0")
+	s.checkCharged(t, 8*mib)
+}
+
+func TestAForkBeforeCUDAIsTwoProcesses(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	c := m.startClient(t, compile(t, "client"), "dlsym")
+	c.want(t, success, "fork")
+	c.want(t, success, "init")
+	c.want(t, success, "device 0")
+	c.want(t, success, "alloc 0 %d", 16*mib)
+	s.checkCharged(t, 16*mib)
+	c.want(t, "child 0", "exit 0")
+	c.want(t, success, "init")
+	c.want(t, success, "device 0")
+	c.want(t, success, "alloc 0 %d", 16*mib)
+	s.checkCharged(t, 16*mib)
+}
+
+func TestAProcessThatClosedOurDescriptorIsChargedAgain(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	a, b := m.client(t, 0), m.client(t, 0)
+	a.want(t, success, "alloc 0 %d", 8*mib)
+	a.want(t, success, "close-ours")
+	a.want(t, success, "alloc 1 %d", 4*mib) // nobody has noticed yet
+	s.checkCharged(t, 12*mib)
+	// Its lock is gone, so b takes it for dead when memory is short...
+	b.want(t, success, "alloc 0 %d", 6*mib)
+	// ...and its next call puts it back on the books, in a new slot.
+	a.want(t, outOfMemory, "alloc 2 %d", 2*mib)
+	s.checkCharged(t, 18*mib)
+	a.want(t, success, "free 0")
+	s.checkCharged(t, 10*mib)
+	b.want(t, success, "alloc 1 %d", 6*mib)
+	b.want(t, outOfMemory, "alloc 2 %d", 2*mib) // a is alive again
+	s.checkCharged(t, 16*mib)
+}
+
+func TestAClosedDescriptorIsOpenedAgainWhenMemoryIsShort(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	a, b := m.client(t, 0), m.client(t, 0)
+	a.want(t, success, "alloc 0 %d", 8*mib)
+	a.want(t, success, "close-ours")
+	a.want(t, outOfMemory, "alloc 1 %d", 10*mib)
+	b.want(t, outOfMemory, "alloc 0 %d", 10*mib)
+	s.checkCharged(t, 8*mib)
+}
+
+// A process that was stopped while it held the region's mutex, or that died
+// with the gate shut, delays the others and no more.
+func TestAStoppedProcessDoesNotStopTheOthers(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	s.lock(t, lockBase-1, 1)
+	c := m.client(t, 0)
+	c.want(t, success, "alloc 0 %d", 8*mib)
+	c.want(t, outOfMemory, "alloc 1 %d", 10*mib)
+	c.want(t, success, "alloc 1 %d", 8*mib)
+	c.want(t, success, "free 1")
+	c.want(t, success, "alloc 1 %d", 8*mib)
+}
+
+// Our descriptor is out of the way, and not inherited by programs it starts.
+func TestDescriptorIsHighAndClosedOnExec(t *testing.T) {
+	m := newMachine(t, 1)
+	m.newShare(t, 0, "one", 16*mib)
+	c := m.client(t, 0)
+	c.want(t, success, "alloc 0 %d", 8*mib)
+	dir := fmt.Sprintf("/proc/%d/fd", c.cmd.Process.Pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, entry := range entries {
+		target, _ := os.Readlink(filepath.Join(dir, entry.Name()))
+		if !strings.HasSuffix(target, "/usage") {
+			continue
+		}
+		found++
+		if n, _ := strconv.Atoi(entry.Name()); n < 900 {
+			t.Errorf("the descriptor is %d", n)
+		}
+		info := readFile(t, fmt.Sprintf("/proc/%d/fdinfo/%s", c.cmd.Process.Pid, entry.Name()))
+		if !strings.Contains(info, "flags:\t02") { // O_CLOEXEC
+			t.Errorf("the descriptor is inherited:\n%s", info)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d descriptors of the region are open, want 1", found)
+	}
+}
