@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,49 +17,138 @@ import (
 	"aliquot.dev/aliquot/e2e/workload"
 )
 
-// startChurn starts a process that takes and gives memory without end, and
-// returns once it does.
-func startChurn(t *testing.T, root *simdriver.Root) *exec.Cmd {
+// actor is a process of testdata/cuda_check.c that goes on until it is killed.
+type actor struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
+}
+
+func startActor(t *testing.T, root *simdriver.Root, name string) *actor {
 	t.Helper()
-	cmd := command(t, root, "cuda_check", "churn")
-	stdout, err := cmd.StdoutPipe()
+	a := &actor{t: t, cmd: command(t, root, "cuda_check", name)}
+	stdin, err := a.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	stdout, err := a.cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("churn did not start: %q, %v", line, err)
+	a.stdin, a.stdout = stdin, bufio.NewReader(stdout)
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, stdout)
-	return cmd
+	t.Cleanup(func() { a.cmd.Process.Kill(); a.cmd.Wait() })
+	if line := a.line(); line != "ready" {
+		t.Fatalf("%s says %q", name, line)
+	}
+	return a
+}
+
+func (a *actor) line() string {
+	a.t.Helper()
+	line, err := a.stdout.ReadString('\n')
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// allocate tells an "obey" to take memory and gives the CUresult.
+func (a *actor) allocate(bytes uint64) string {
+	a.t.Helper()
+	fmt.Fprintln(a.stdin, bytes)
+	return a.line()
+}
+
+func (a *actor) kill() {
+	a.t.Helper()
+	if err := a.cmd.Process.Kill(); err != nil {
+		a.t.Errorf("a process ended by itself: %v", err)
+	}
+	a.cmd.Wait()
+}
+
+// What a dead process held must neither stand in the way of the living nor
+// count with what they take.
+func TestLedgerForgetsTheDeadBeforeItCounts(t *testing.T) {
+	root := newRoot(t, load(t, "odd-memory"))
+	capacity := ledger(t, root).GPUs[0].Capacity
+	living := startActor(t, root, "obey")
+	dead := startActor(t, root, "obey")
+	if got := dead.allocate(1 << 30); got != "0" {
+		t.Fatal(got)
+	}
+	dead.kill()
+	if got := living.allocate(1 << 30); got != "0" {
+		t.Fatal(got)
+	}
+	if got, want := ledger(t, root).GPUs[0].Usage, (simdriver.Usage{Used: 1 << 30, Peak: 1 << 30}); got != want {
+		t.Errorf("one after the other: %+v, want %+v", got, want)
+	}
+	dead = startActor(t, root, "obey")
+	if got := dead.allocate(capacity - 1<<30); got != "0" {
+		t.Fatal(got)
+	}
+	if got := living.allocate(block); got != "2" {
+		t.Errorf("of a full card: %s, want 2 (out of memory)", got)
+	}
+	dead.kill()
+	if got := living.allocate(capacity - 1<<30); got != "0" {
+		t.Errorf("what the dead had: %s", got)
+	}
+	ledger(t, root)
+}
+
+// The same at every step of an update, one by one.
+func TestLedgerIsRepairedAfterDeathAtEachStep(t *testing.T) {
+	root := newRoot(t, load(t, "odd-memory"))
+	program := filepath.Join(t.TempDir(), "ledger_check")
+	output, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-I", "native",
+		"-o", program, "testdata/ledger_check.c", "native/root.c", "native/hardware.c", "-pthread").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	source, err := os.ReadFile("native/ledger.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile(`LEDGER_STEP\("(.*)"\)`).FindAllStringSubmatch(string(source), -1)
+	if len(steps) < 12 {
+		t.Fatalf("only %d steps in the ledger", len(steps))
+	}
+	for _, step := range steps {
+		t.Run(step[1], func(t *testing.T) {
+			if output, err := exec.CommandContext(t.Context(), program, root.Path, step[1]).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, output)
+			}
+			if l := ledger(t, root); l.GPUs[0].Used != 0 || len(l.Processes) != 0 {
+				t.Errorf("afterwards: %+v", l)
+			}
+		})
+	}
 }
 
 // Whenever a process is killed, its memory comes back and the accounts of all
 // others stay right.
 func TestLedgerSurvivesSIGKILLAtAnyInstruction(t *testing.T) {
 	root := newRoot(t, load(t, "odd-memory"))
-	var running []*exec.Cmd
+	var running []*actor
 	for range 4 {
-		running = append(running, startChurn(t, root))
-	}
-	kill := func(cmd *exec.Cmd) {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Errorf("a process ended by itself: %v", err)
-		}
-		cmd.Wait()
+		running = append(running, startActor(t, root, "churn"))
 	}
 	for i := range 60 {
 		at := i % len(running)
-		kill(running[at])
+		running[at].kill()
 		if l := ledger(t, root); len(l.Processes) != len(running)-1 {
 			t.Fatalf("after kill %d the ledger knows %d processes", i, len(l.Processes))
 		}
-		running[at] = startChurn(t, root)
+		running[at] = startActor(t, root, "churn")
 	}
-	for _, cmd := range running {
-		kill(cmd)
+	for _, a := range running {
+		a.kill()
 	}
 	if l := ledger(t, root); l.GPUs[0].Used != 0 || len(l.Processes) != 0 {
 		t.Errorf("when all are dead: %+v", l)

@@ -11,6 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Where a test may let the process die. */
+#ifndef LEDGER_STEP
+#define LEDGER_STEP(step) ((void)0)
+#endif
+
 static struct {
 	pthread_mutex_t mutex; /* record locks do not tell threads apart */
 	struct ledger *map;
@@ -140,12 +145,16 @@ static void reap(struct ledger *l)
 		if (!slot->in_use || slot_lives(i, &pid))
 			continue;
 		set_dirty(l, 1);
+		LEDGER_STEP("reap: marked");
 		slot->generation++;
 		slot->in_use = 0;
+		LEDGER_STEP("reap: not in use");
 		memset(slot->used, 0, sizeof(slot->used));
 	}
 	if (l->dirty) {
+		LEDGER_STEP("reap: before the totals");
 		recompute(l);
+		LEDGER_STEP("reap: after the totals");
 		set_dirty(l, 0);
 	}
 }
@@ -221,8 +230,10 @@ static bool join_locked(struct ledger *l)
 		struct ledger_slot *slot = &l->slots[i];
 		if (slot->in_use || !set_lock(F_SETLK, F_WRLCK, slot_byte(i)))
 			continue;
+		LEDGER_STEP("join: locked");
 		uint32_t group = find_group(l);
 		l->groups[group].last_join = ++l->joins;
+		LEDGER_STEP("join: has a group");
 		memset(slot->used, 0, sizeof(slot->used));
 		slot->pid = (uint32_t)getpid();
 		slot->pid_namespace = namespace_inode("/proc/self/ns/pid");
@@ -231,10 +242,13 @@ static bool join_locked(struct ledger *l)
 		read_command(slot->command);
 		self.generation = ++slot->generation;
 		self.slot = (int)i;
-		atomic_thread_fence(memory_order_seq_cst);
-		slot->in_use = 1;
+		/* Before the slot is in use, so that nobody overlooks it. */
 		if (l->high <= i)
 			l->high = i + 1;
+		atomic_thread_fence(memory_order_seq_cst);
+		LEDGER_STEP("join: filled in");
+		slot->in_use = 1;
+		LEDGER_STEP("join: in use");
 		return true;
 	}
 	return false;
@@ -256,14 +270,20 @@ static void count(struct ledger *l, unsigned gpu, uint64_t change)
 	struct ledger_count *group = &l->groups[slot->group].gpus[gpu];
 
 	set_dirty(l, 1);
+	LEDGER_STEP("count: marked");
 	slot->used[gpu] += change;
+	LEDGER_STEP("count: slot");
 	card->used += change;
+	LEDGER_STEP("count: card");
 	group->used += change;
+	LEDGER_STEP("count: group");
 	if (card->used > card->peak)
 		card->peak = card->used;
 	if (group->used > group->peak)
 		group->peak = group->used;
+	LEDGER_STEP("count: peaks");
 	set_dirty(l, 0);
+	LEDGER_STEP("count: done");
 }
 
 bool ledger_take(unsigned gpu, uint64_t bytes, uint64_t capacity)

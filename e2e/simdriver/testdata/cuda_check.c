@@ -578,6 +578,21 @@ static void check_devices(void)
 	}
 }
 
+/* Allocates as many bytes as each line of its input says, and answers. */
+static void obey(void)
+{
+	size_t bytes;
+	CUdeviceptr p;
+
+	start();
+	printf("ready\n");
+	fflush(stdout);
+	while (scanf("%zu", &bytes) == 1) {
+		printf("%d\n", cuMemAlloc_v2(&p, bytes));
+		fflush(stdout);
+	}
+}
+
 static void churn(void)
 {
 	CUdeviceptr p[40] = { 0 };
@@ -622,6 +637,7 @@ int main(int argc, char **argv)
 		{ "context cost", check_context_cost },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
+		{ "obey", obey },
 		{ "churn", churn },
 	};
 
