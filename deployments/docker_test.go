@@ -89,7 +89,8 @@ func TestImageHasThePluginsFiles(t *testing.T) {
 	for _, made := range []string{
 		"-o /out/usr/bin/aliquot-kubelet-plugin ./cmd/kubelet-plugin",
 		"GOBIN=/out/usr/bin go install",
-		"cdi/preload/libaliquot.so /out/usr/lib/aliquot/libaliquot.so",
+		"make -C cdi/preload OUT=/build/preload",
+		"/build/preload/libaliquot.so /out/usr/lib/aliquot/libaliquot.so",
 	} {
 		if !strings.Contains(script.String(), made) {
 			t.Errorf("stage %s does not run %q", build.name, made)
