@@ -216,6 +216,28 @@ func TestContainerdInjectsCDIDevices(t *testing.T) {
 	}
 }
 
+// The kubelet plugin sees a driver that is installed after it started, and
+// leaves mounts on its node.
+func TestMountsPropagateBothWays(t *testing.T) {
+	onNode(t, "node-1", "mkdir", "-p", "/run/shared/from-node", "/run/shared/from-pod")
+	const manifest = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "propagation"}, "spec": {
+  "nodeName": "node-1", "terminationGracePeriodSeconds": 0,
+  "containers": [{"name": "main", "image": "` + image.BaseName + `", "imagePullPolicy": "Never",
+    "command": ["sh", "-c", "mount -t tmpfs pod /both/from-pod && exec sleep 1000"],
+    "securityContext": {"privileged": true, "readOnlyRootFilesystem": true},
+    "volumeMounts": [{"name": "shared", "mountPath": "/in", "mountPropagation": "HostToContainer", "readOnly": true},
+      {"name": "shared", "mountPath": "/both", "mountPropagation": "Bidirectional"}]}],
+  "volumes": [{"name": "shared", "hostPath": {"path": "/run/shared"}}]}}`
+	if err := shared.Apply(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = shared.Kubectl(context.Background(), "delete", "pod", "propagation", "--wait=false") })
+	kubectl(t, "wait", "--for=condition=Ready", "pod/propagation", "--timeout=2m")
+	onNode(t, "node-1", "mount", "-t", "tmpfs", "node", "/run/shared/from-node")
+	kubectl(t, "exec", "propagation", "--", "grep", " /in/from-node ", "/proc/mounts")
+	onNode(t, "node-1", "grep", " /run/shared/from-pod ", "/proc/mounts")
+}
+
 func TestKubeletStopsAndStarts(t *testing.T) {
 	if err := shared.StopKubelet(t.Context(), "node-2"); err != nil {
 		t.Fatal(err)
