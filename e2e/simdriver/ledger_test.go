@@ -27,7 +27,26 @@ type actor struct {
 
 func startActor(t *testing.T, root *simdriver.Root, name string) *actor {
 	t.Helper()
-	a := &actor{t: t, cmd: command(t, root, "cuda_check", name)}
+	return start(t, name, command(t, root, "cuda_check", name))
+}
+
+// startElsewhere starts one that obeys in what the ledger takes for another
+// container: under another host name.
+func startElsewhere(t *testing.T, root *simdriver.Root, hostname string) *actor {
+	t.Helper()
+	cmd := command(t, root, "cuda_check", "obey")
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd.Args = []string{unshare, "--uts", "sh", "-c", `hostname "$1" && exec "$0" obey`, cmd.Path, hostname}
+	cmd.Path = unshare
+	return start(t, "obey", cmd)
+}
+
+func start(t *testing.T, name string, cmd *exec.Cmd) *actor {
+	t.Helper()
+	a := &actor{t: t, cmd: cmd}
 	stdin, err := a.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +107,21 @@ func TestLedgerForgetsTheDeadBeforeItCounts(t *testing.T) {
 	if got, want := ledger(t, root).GPUs[0].Usage, (simdriver.Usage{Used: 1 << 30, Peak: 1 << 30}); got != want {
 		t.Errorf("one after the other: %+v, want %+v", got, want)
 	}
+	// The container was at 1 GiB before and may be again, the card was not.
+	living.kill()
+	dead = startElsewhere(t, root, "elsewhere")
+	if got := dead.allocate(512 * mib); got != "0" {
+		t.Fatal(got)
+	}
+	living = startActor(t, root, "obey")
+	dead.kill()
+	if got := living.allocate(1 << 30); got != "0" {
+		t.Fatal(got)
+	}
+	if got, want := ledger(t, root).GPUs[0].Usage, (simdriver.Usage{Used: 1 << 30, Peak: 1 << 30}); got != want {
+		t.Errorf("one elsewhere, then one here: %+v, want %+v", got, want)
+	}
+
 	dead = startActor(t, root, "obey")
 	if got := dead.allocate(capacity - 1<<30); got != "0" {
 		t.Fatal(got)
@@ -99,7 +133,21 @@ func TestLedgerForgetsTheDeadBeforeItCounts(t *testing.T) {
 	if got := living.allocate(capacity - 1<<30); got != "0" {
 		t.Errorf("what the dead had: %s", got)
 	}
-	ledger(t, root)
+	living.kill()
+
+	// The card was full before, the container never had more than 512 MiB.
+	living, dead = startElsewhere(t, root, "elsewhere"), startElsewhere(t, root, "elsewhere")
+	if got := dead.allocate(512 * mib); got != "0" {
+		t.Fatal(got)
+	}
+	dead.kill()
+	if got := living.allocate(512 * mib); got != "0" {
+		t.Fatal(got)
+	}
+	got := ledger(t, root).Container("elsewhere")[root.Hardware.GPUs[0].UUID]
+	if want := (simdriver.Usage{Used: 512 * mib, Peak: 512 * mib}); got != want {
+		t.Errorf("of one container: %+v, want %+v", got, want)
+	}
 }
 
 // The same at every step of an update, one by one.
