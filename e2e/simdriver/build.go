@@ -26,7 +26,7 @@ const (
 )
 
 // shared is what both libraries are made of, besides their own files.
-var shared = []string{"root.c", "hardware.c", "ledger.c"}
+var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c"}
 
 // product is one file that gcc makes of the sources that match the patterns.
 type product struct {
@@ -46,7 +46,7 @@ func libraryFlags(soname string) []string {
 var products = []product{
 	{libCUDA, append([]string{"cuda_*.c"}, shared...), libraryFlags(libCUDA)},
 	{libNVML, append([]string{"nvml_*.c", "faults.c"}, shared...), libraryFlags(libNVML)},
-	{ledgerProgram, []string{"ledger_main.c", "ledger.c", "root.c", "hardware.c"}, nil},
+	{ledgerProgram, append([]string{"ledger_main.c"}, shared...), nil},
 	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},
 }
 
@@ -130,12 +130,15 @@ func compileAll(ctx context.Context, work string) error {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return err
 	}
+	results := make(chan error, len(products))
 	for _, p := range products {
-		if err := p.compile(ctx, src, out); err != nil {
-			return err
-		}
+		go func() { results <- p.compile(ctx, src, out) }()
 	}
-	return nil
+	var errs []error
+	for range products {
+		errs = append(errs, <-results)
+	}
+	return errors.Join(errs...)
 }
 
 func (p product) compile(ctx context.Context, src, out string) error {

@@ -155,7 +155,7 @@ func TestLedgerIsRepairedAfterDeathAtEachStep(t *testing.T) {
 	root := newRoot(t, load(t, "odd-memory"))
 	program := filepath.Join(t.TempDir(), "ledger_check")
 	output, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-I", "native",
-		"-o", program, "testdata/ledger_check.c", "native/root.c", "native/hardware.c", "-pthread").CombinedOutput()
+		"-o", program, "testdata/ledger_check.c", "native/root.c", "native/hardware.c", "native/process.c", "-pthread").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
@@ -187,7 +187,7 @@ func TestLedgerSurvivesSIGKILLAtAnyInstruction(t *testing.T) {
 	for range 4 {
 		running = append(running, startActor(t, root, "churn"))
 	}
-	for i := range 60 {
+	for i := range 40 {
 		at := i % len(running)
 		running[at].kill()
 		if l := ledger(t, root); len(l.Processes) != len(running)-1 {

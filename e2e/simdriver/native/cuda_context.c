@@ -97,7 +97,7 @@ static const struct arena_source context_blocks = {
 	.give = give_small_block,
 };
 
-static CUresult activate_locked(CUcontext context)
+CUresult context_activate_locked(CUcontext context)
 {
 	uint64_t cost = context_cost(context->device);
 
@@ -116,7 +116,7 @@ static CUresult activate_locked(CUcontext context)
 }
 
 /* A dead context stays as a few bytes, since handles to it may be about. */
-static void deactivate_locked(CUcontext context)
+void context_deactivate_locked(CUcontext context)
 {
 	context->alive = false;
 	arena_destroy_locked(context->arena);
@@ -143,117 +143,13 @@ CUresult context_create_locked(CUcontext *context, CUdevice device,
 	made->device = device;
 	made->flags = flags;
 	made->primary = primary;
-	CUresult result = activate_locked(made);
+	CUresult result = context_activate_locked(made);
 	if (result != CUDA_SUCCESS) {
 		free(made);
 		return result;
 	}
 	*context = made;
 	return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (context == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!cuda_is_device(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	cuda_lock();
-	CUcontext *primary = &cuda.devices[device].primary;
-	if (*primary == NULL)
-		result = context_create_locked(primary, device, 0, true);
-	else if (!(*primary)->alive)
-		result = activate_locked(*primary);
-	if (result == CUDA_SUCCESS) {
-		(*primary)->references++;
-		*context = *primary;
-	}
-	cuda_unlock();
-	return result;
-}
-
-/* Drops one reference of the primary context, or all of them. */
-static CUresult primary_drop(CUdevice device, bool all)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!cuda_is_device(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	cuda_lock();
-	CUcontext primary = cuda.devices[device].primary;
-	if (primary == NULL || !primary->alive)
-		result = all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-	else if (all || --primary->references == 0)
-		deactivate_locked(primary);
-	if (all && primary != NULL)
-		primary->references = 0;
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-	return primary_drop(device, false);
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-	return primary_drop(device, false);
-}
-
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-	return primary_drop(device, true);
-}
-
-CUresult cuDevicePrimaryCtxReset(CUdevice device)
-{
-	return primary_drop(device, true);
-}
-
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags,
-				    int *active)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!cuda_is_device(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (flags == NULL || active == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	cuda_lock();
-	CUcontext primary = cuda.devices[device].primary;
-	*flags = primary == NULL ? 0 : primary->flags;
-	*active = primary != NULL && primary->alive;
-	cuda_unlock();
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!cuda_is_device(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	cuda_lock();
-	if (cuda.devices[device].primary != NULL)
-		cuda.devices[device].primary->flags = flags;
-	cuda_unlock();
-	return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
-{
-	return cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
@@ -299,7 +195,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cuda_lock();
 	if (context->alive)
-		deactivate_locked(context);
+		context_deactivate_locked(context);
 	else
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	cuda_unlock();

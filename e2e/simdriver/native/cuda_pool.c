@@ -24,7 +24,7 @@ struct CUmemPoolHandle_st {
 
 static CUmemoryPool pools;
 
-static bool is_pool_locked(CUmemoryPool pool)
+bool pool_valid_locked(CUmemoryPool pool)
 {
 	for (CUmemoryPool at = pools; at != NULL; at = at->next)
 		if (at == pool)
@@ -72,7 +72,7 @@ static void give_small_block(void *pool)
 	((CUmemoryPool)pool)->blocks -= SIM_BLOCK;
 }
 
-CUmemoryPool pool_new_locked(CUdevice device, uint64_t max)
+static CUmemoryPool new_pool_locked(CUdevice device, uint64_t max)
 {
 	static const struct arena_source source = {
 		.take = take_small_block,
@@ -112,14 +112,14 @@ static CUmemoryPool default_pool_locked(CUdevice device)
 	struct device *d = &cuda.devices[device];
 
 	if (d->default_pool == NULL) {
-		d->default_pool = pool_new_locked(device, 0);
+		d->default_pool = new_pool_locked(device, 0);
 		if (d->default_pool != NULL)
 			d->default_pool->fixed = true;
 	}
 	return d->default_pool;
 }
 
-static CUmemoryPool current_pool_locked(CUdevice device)
+CUmemoryPool pool_current_locked(CUdevice device)
 {
 	CUmemoryPool pool = cuda.devices[device].pool;
 
@@ -166,8 +166,8 @@ static CUdeviceptr alloc_large_locked(CUmemoryPool pool, uint64_t bytes)
 	return region->base;
 }
 
-static CUresult alloc_locked(CUmemoryPool pool, CUdeviceptr *pointer,
-			     uint64_t bytes)
+CUresult pool_alloc_locked(CUmemoryPool pool, CUdeviceptr *pointer,
+			   uint64_t bytes)
 {
 	CUdeviceptr made = 0;
 
@@ -212,68 +212,6 @@ CUresult pool_free_locked(struct region *region, CUdeviceptr pointer)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-	CUresult result;
-	CUcontext context = stream_context(stream, &result);
-
-	if (context == NULL)
-		return result;
-	if (pointer == NULL || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	cuda_lock();
-	result = alloc_locked(current_pool_locked(context->device), pointer,
-			      bytes);
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
-			      CUstream stream)
-{
-	return cuMemAllocAsync(pointer, bytes, stream);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
-				 CUmemoryPool pool, CUstream stream)
-{
-	CUresult result;
-
-	if (stream_context(stream, &result) == NULL)
-		return result;
-	if (pointer == NULL || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	cuda_lock();
-	result = is_pool_locked(pool) ? alloc_locked(pool, pointer, bytes) :
-					CUDA_ERROR_INVALID_VALUE;
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
-				      CUmemoryPool pool, CUstream stream)
-{
-	return cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
-}
-
-/* Memory of cuMemAlloc may be freed in stream order too. */
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-	CUresult result;
-
-	if (stream_context(stream, &result) == NULL)
-		return result;
-	cuda_lock();
-	result = memory_free_locked(pointer);
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-	return cuMemFreeAsync(pointer, stream);
-}
-
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
 	CUresult result = cuda_ready();
@@ -288,7 +226,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 	if (!cuda_is_device(properties->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
 	cuda_lock();
-	*pool = pool_new_locked(properties->location.id, properties->maxSize);
+	*pool = new_pool_locked(properties->location.id, properties->maxSize);
 	cuda_unlock();
 	return *pool == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -300,7 +238,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	if (result != CUDA_SUCCESS)
 		return result;
 	cuda_lock();
-	if (!is_pool_locked(pool) || pool->fixed) {
+	if (!pool_valid_locked(pool) || pool->fixed) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		struct device *device = &cuda.devices[pool->device];
@@ -322,7 +260,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 	if (result != CUDA_SUCCESS)
 		return result;
 	cuda_lock();
-	if (is_pool_locked(pool))
+	if (pool_valid_locked(pool))
 		trim_locked(pool, keep);
 	else
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -383,7 +321,7 @@ static CUresult attribute_call(CUmemoryPool pool, int attribute, void *value,
 	if (result != CUDA_SUCCESS)
 		return result;
 	cuda_lock();
-	if (value == NULL || !is_pool_locked(pool))
+	if (value == NULL || !pool_valid_locked(pool))
 		result = CUDA_ERROR_INVALID_VALUE;
 	else if (set)
 		result = set_locked(pool, attribute, value);
@@ -427,7 +365,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 {
-	return device_pool(pool, device, current_pool_locked);
+	return device_pool(pool, device, pool_current_locked);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
@@ -439,7 +377,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 	if (!cuda_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	cuda_lock();
-	if (is_pool_locked(pool) && pool->device == device)
+	if (pool_valid_locked(pool) && pool->device == device)
 		cuda.devices[device].pool = pool;
 	else
 		result = CUDA_ERROR_INVALID_VALUE;

@@ -70,6 +70,8 @@ struct CUctx_st {
 CUcontext context_current(CUresult *result);
 CUresult context_create_locked(CUcontext *context, CUdevice device,
 			       unsigned flags, bool primary);
+CUresult context_activate_locked(CUcontext context);
+void context_deactivate_locked(CUcontext context);
 
 /* Device memory of a card in whole blocks, from the ledger. When the card is
  * full, what this process's pools hold unused is given back first. */
@@ -135,7 +137,11 @@ uint64_t arena_range_locked(struct region *block, CUdeviceptr pointer,
 void arena_free_locked(struct region *block, CUdeviceptr pointer);
 
 /* cuda_pool.c */
-CUmemoryPool pool_new_locked(CUdevice device, uint64_t max);
+bool pool_valid_locked(CUmemoryPool pool);
+/* The device's own choice, or its default pool. */
+CUmemoryPool pool_current_locked(CUdevice device);
+CUresult pool_alloc_locked(CUmemoryPool pool, CUdeviceptr *pointer,
+			   uint64_t bytes);
 CUresult pool_free_locked(struct region *region, CUdeviceptr pointer);
 /* At a point of synchronisation: down to each pool's release threshold. */
 void pools_synchronise_locked(CUdevice device);

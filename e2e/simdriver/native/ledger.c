@@ -1,4 +1,5 @@
 #include "ledger.h"
+#include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,32 +47,6 @@ static uint64_t slot_byte(unsigned slot)
 	return LEDGER_LOCK_BASE + 1 + slot;
 }
 
-static uint64_t namespace_inode(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 ? st.st_ino : 0;
-}
-
-/* Field 22 of /proc/self/stat; the command before it may hold anything. */
-static uint64_t own_start_ticks(void)
-{
-	char text[1024];
-	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return 0;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	char *at = strrchr(text, ')');
-	for (int field = 2; at != NULL && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at == NULL ? 0 : strtoull(at, NULL, 10);
-}
-
 /* A process does not conflict with its own locks, and its other library may
  * be the one that joined. */
 static bool slot_is_own(const struct ledger_slot *slot)
@@ -82,11 +57,11 @@ static bool slot_is_own(const struct ledger_slot *slot)
 	if (slot->pid != (uint32_t)getpid())
 		return false;
 	if (ns == 0) {
-		ns = namespace_inode("/proc/self/ns/pid");
+		ns = process_namespace("/proc/self/ns/pid");
 		atomic_store_explicit(&own_namespace, ns, memory_order_relaxed);
 	}
 	return slot->pid_namespace == ns &&
-	       slot->start_ticks == own_start_ticks();
+	       slot->start_ticks == process_start_ticks();
 }
 
 /* Whether the slot's owner lives, and the pid by which we know it (0: its pid
@@ -181,7 +156,7 @@ static void leave(void)
 
 static uint32_t find_group(struct ledger *l)
 {
-	uint64_t ns = namespace_inode("/proc/self/ns/mnt");
+	uint64_t ns = process_namespace("/proc/self/ns/mnt");
 	char hostname[65] = "";
 	uint32_t found = 0;
 
@@ -209,17 +184,6 @@ static uint32_t find_group(struct ledger *l)
 	return found;
 }
 
-static void read_command(char command[16])
-{
-	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, command, 15);
-
-	command[n < 0 ? 0 : n] = '\0';
-	command[strcspn(command, "\n")] = '\0';
-	if (fd >= 0)
-		close(fd);
-}
-
 static bool join_locked(struct ledger *l)
 {
 	if (self.slot >= 0 &&
@@ -236,10 +200,10 @@ static bool join_locked(struct ledger *l)
 		LEDGER_STEP("join: has a group");
 		memset(slot->used, 0, sizeof(slot->used));
 		slot->pid = (uint32_t)getpid();
-		slot->pid_namespace = namespace_inode("/proc/self/ns/pid");
-		slot->start_ticks = own_start_ticks();
+		slot->pid_namespace = process_namespace("/proc/self/ns/pid");
+		slot->start_ticks = process_start_ticks();
 		slot->group = group;
-		read_command(slot->command);
+		process_command(slot->command);
 		self.generation = ++slot->generation;
 		self.slot = (int)i;
 		/* Before the slot is in use, so that nobody overlooks it. */
