@@ -17,7 +17,7 @@ static bool is_alive(uint64_t pointer)
 		       pointer) == CUDA_SUCCESS;
 }
 
-static void sweep(const struct aq_gpu *gpu)
+static void sweep(struct aq_gpu *gpu)
 {
 	if (!gpu)
 		return;

@@ -1,19 +1,42 @@
 /*
- * One table for both pointers and blocks, in shards that are locked one at a
- * time. A pointer and its block are in the same shard, so that a small
- * allocation takes one lock. Keys: a pointer as it is (the driver aligns to
- * more than a byte); a block as its first address plus 1.
+ * Two kinds of table, in shards that are locked one at a time.
+ *
+ * Small allocations are many, so each is one bit: a block of 2 MiB that has any
+ * has a map of the places where one begins, and all of it stays in the
+ * processor's cache. Everything else is an entry of a hash table by pointer.
+ * A pointer and its block are in the same shard.
  */
+#include <string.h>
+#include <sys/mman.h>
+
 #include "fork.h"
 #include "pointers.h"
 #include "pool.h"
 #include "table.h"
 
 #define SHARDS 64u
+#define PLACE_SHIFT 8u /* drivers align to 256 bytes at least */
+#define PLACES (1u << (AQ_BLOCK_SHIFT - PLACE_SHIFT))
+
+struct block {
+	struct aq_gpu *gpu;
+	struct block *next_unused;
+	uint32_t count; /* charged while it is not 0; at least the bits set */
+	uint64_t begins[PLACES / 64];
+};
+
+/* Where blocks come from. */
+struct chunk {
+	struct chunk *next;
+	struct block blocks[60];
+};
 
 struct shard {
 	struct aq_lock lock;
-	struct aq_table table;
+	struct aq_table pointers; /* to amount, GPU and kind */
+	struct aq_table blocks;	  /* number to struct block */
+	struct block *unused;
+	struct chunk *chunks;
 } __attribute__((aligned(64)));
 
 static struct shard shards[SHARDS];
@@ -23,12 +46,76 @@ static struct shard *shard_of(uint64_t pointer)
 	return &shards[aq_hash(pointer >> AQ_BLOCK_SHIFT) % SHARDS];
 }
 
+/* Never 0, also for a driver that gives addresses in the first block. */
 static uint64_t block_key(uint64_t pointer)
 {
-	return (pointer >> AQ_BLOCK_SHIFT << AQ_BLOCK_SHIFT) + 1;
+	return (pointer >> AQ_BLOCK_SHIFT) + 1;
 }
 
-/* The value of a pointer: amount, GPU, kind. Of a block: a count of pointers. */
+static struct block *block_find(struct shard *shard, uint64_t pointer)
+{
+	struct aq_entry *entry = aq_table_find(&shard->blocks,
+					       block_key(pointer));
+
+	return entry ? (struct block *)(uintptr_t)entry->value : NULL;
+}
+
+static bool more_blocks(struct shard *shard)
+{
+	AQ_KEEP_ERRNO;
+	struct chunk *chunk = mmap(NULL, sizeof(*chunk), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (chunk == MAP_FAILED)
+		return false;
+	chunk->next = shard->chunks;
+	shard->chunks = chunk;
+	for (unsigned i = 0; i < sizeof(chunk->blocks) / sizeof(struct block);
+	     i++) {
+		chunk->blocks[i].next_unused = shard->unused;
+		shard->unused = &chunk->blocks[i];
+	}
+	return true;
+}
+
+static struct block *block_add(struct shard *shard, uint64_t pointer,
+			       struct aq_gpu *gpu)
+{
+	struct block *block;
+
+	if (!aq_table_make_room(&shard->blocks, 1) ||
+	    (!shard->unused && !more_blocks(shard)))
+		return NULL;
+	block = shard->unused;
+	shard->unused = block->next_unused;
+	block->gpu = gpu;
+	block->count = 0;
+	memset(block->begins, 0, sizeof(block->begins));
+	aq_table_put(&shard->blocks, block_key(pointer),
+		     (uint64_t)(uintptr_t)block);
+	return block;
+}
+
+static void block_remove(struct shard *shard, uint64_t pointer,
+			 struct block *block)
+{
+	aq_table_remove(&shard->blocks,
+			aq_table_find(&shard->blocks, block_key(pointer)));
+	block->next_unused = shard->unused;
+	shard->unused = block;
+}
+
+static uint64_t *begins_word(struct block *block, uint64_t pointer)
+{
+	return &block->begins[(pointer >> PLACE_SHIFT) % PLACES / 64];
+}
+
+static uint64_t begins_bit(uint64_t pointer)
+{
+	return UINT64_C(1) << (pointer >> PLACE_SHIFT) % 64;
+}
+
+/* The value of a pointer that has an entry: amount, GPU, kind. */
 static uint64_t pack(const struct aq_allocation *a)
 {
 	return (uint64_t)a->amount | (uint64_t)a->gpu->index << 32 |
@@ -45,92 +132,125 @@ static struct aq_allocation unpack(const struct aq_entry *entry)
 	};
 }
 
-/* Counts a small allocation into its block, and says what that costs. */
-static uint32_t block_enter(struct shard *shard, uint64_t pointer)
+/* What a pointer was recorded as before, if anything, comes out; its charge is
+ * the caller's to give back. */
+static bool take_locked(struct shard *shard, uint64_t pointer,
+			struct aq_allocation *a)
 {
-	struct aq_entry *block = aq_table_find(&shard->table,
-					       block_key(pointer));
-
-	if (block) {
-		block->value++;
-		return 0;
-	}
-	aq_table_put(&shard->table, block_key(pointer), 1);
-	return AQ_BLOCK_UNITS;
-}
-
-/* Counts it out, and says what that gives back. */
-static uint32_t block_leave(struct shard *shard, uint64_t pointer)
-{
-	struct aq_entry *block = aq_table_find(&shard->table,
-					       block_key(pointer));
-
-	if (!block || --block->value > 0)
-		return 0;
-	aq_table_remove(&shard->table, block);
-	return AQ_BLOCK_UNITS;
-}
-
-/* Takes the entry out of the table; its charge is the caller's to give back. */
-static struct aq_allocation remove_entry(struct shard *shard,
-					 struct aq_entry *entry)
-{
-	struct aq_allocation a = unpack(entry);
-
-	aq_table_remove(&shard->table, entry);
-	return a;
-}
-
-bool aq_pointers_add(const struct aq_allocation *a, uint32_t *keep)
-{
-	struct shard *shard = shard_of(a->pointer);
-	struct aq_allocation stale = { .kind = 0 };
+	struct block *block = block_find(shard, pointer);
 	struct aq_entry *entry;
 
-	aq_lock(&shard->lock);
-	if (!aq_table_make_room(&shard->table, 2)) {
-		aq_unlock(&shard->lock);
-		return false;
+	if (block && *begins_word(block, pointer) & begins_bit(pointer)) {
+		*begins_word(block, pointer) &= ~begins_bit(pointer);
+		*a = (struct aq_allocation){ pointer, block->gpu, AQ_SMALL,
+					     AQ_BLOCK_UNITS };
+		return true;
 	}
-	entry = aq_table_find(&shard->table, a->pointer);
-	if (AQ_UNLIKELY(entry))
-		stale = remove_entry(shard, entry);
-	aq_table_put(&shard->table, a->pointer, pack(a));
-	*keep = a->kind == AQ_SMALL ? block_enter(shard, a->pointer)
-				    : a->amount;
-	aq_unlock(&shard->lock);
-	if (AQ_UNLIKELY(stale.kind))
-		aq_pointers_retire(&stale);
+	entry = aq_table_find(&shard->pointers, pointer);
+	if (!entry)
+		return false;
+	*a = unpack(entry);
+	aq_table_remove(&shard->pointers, entry);
 	return true;
+}
+
+/* *keep: what the allocation itself adds to the charge. False: no memory of our
+ * own, or the block was last seen on another GPU, and its end was missed. */
+static bool add_small_locked(struct shard *shard,
+			     const struct aq_allocation *a, uint32_t *keep)
+{
+	struct block *block = block_find(shard, a->pointer);
+
+	if (!block)
+		block = block_add(shard, a->pointer, a->gpu);
+	if (!block || block->gpu != a->gpu)
+		return false;
+	*keep = block->count++ == 0 ? AQ_BLOCK_UNITS : 0;
+	*begins_word(block, a->pointer) |= begins_bit(a->pointer);
+	return true;
+}
+
+static bool add_entry_locked(struct shard *shard,
+			     const struct aq_allocation *a)
+{
+	if (!aq_table_make_room(&shard->pointers, 1))
+		return false;
+	aq_table_put(&shard->pointers, a->pointer, pack(a));
+	return true;
+}
+
+static bool is_mapped(const struct aq_allocation *a)
+{
+	return a->kind == AQ_SMALL && a->pointer % (1u << PLACE_SHIFT) == 0;
+}
+
+bool aq_pointers_add(const struct aq_allocation *added, uint32_t *keep)
+{
+	struct shard *shard = shard_of(added->pointer);
+	struct aq_allocation a = *added, stale;
+	bool was, done;
+
+	aq_lock(&shard->lock);
+	was = take_locked(shard, a.pointer, &stale);
+	done = is_mapped(&a) && add_small_locked(shard, &a, keep);
+	if (AQ_UNLIKELY(!done)) {
+		/* A small one without a place in a map is charged by itself. */
+		if (a.kind == AQ_SMALL)
+			a.kind = AQ_LARGE;
+		*keep = a.amount;
+		done = add_entry_locked(shard, &a);
+	}
+	aq_unlock(&shard->lock);
+	if (AQ_UNLIKELY(was))
+		aq_pointers_retire(&stale);
+	return done;
 }
 
 bool aq_pointers_take(uint64_t pointer, struct aq_allocation *a)
 {
 	struct shard *shard = shard_of(pointer);
-	struct aq_entry *entry;
+	bool found;
 
 	aq_lock(&shard->lock);
-	entry = aq_table_find(&shard->table, pointer);
-	if (entry)
-		*a = remove_entry(shard, entry);
+	found = take_locked(shard, pointer, a);
 	aq_unlock(&shard->lock);
-	return entry != NULL;
+	return found;
 }
 
-/* There is room: an entry was just taken out, or the charge stays for good. */
+/* A small one's block is still there, since it is still counted in it. Room for
+ * an entry was there before; if it is not, the charge stays for good. */
 void aq_pointers_put_back(const struct aq_allocation *a)
 {
 	struct shard *shard = shard_of(a->pointer);
 
 	aq_lock(&shard->lock);
-	if (aq_table_make_room(&shard->table, 1))
-		aq_table_put(&shard->table, a->pointer, pack(a));
+	if (is_mapped(a))
+		*begins_word(block_find(shard, a->pointer), a->pointer) |=
+			begins_bit(a->pointer);
+	else
+		add_entry_locked(shard, a);
 	aq_unlock(&shard->lock);
+}
+
+/* Counts a small one out of its block, and says what that gives back. */
+static uint32_t leave_block(uint64_t pointer)
+{
+	struct shard *shard = shard_of(pointer);
+	struct block *block;
+	uint32_t units = 0;
+
+	aq_lock(&shard->lock);
+	block = block_find(shard, pointer);
+	if (--block->count == 0) {
+		block_remove(shard, pointer, block);
+		units = AQ_BLOCK_UNITS;
+	}
+	aq_unlock(&shard->lock);
+	return units;
 }
 
 void aq_pointers_retire(const struct aq_allocation *a)
 {
-	struct shard *shard = shard_of(a->pointer);
 	uint32_t units = 0;
 
 	switch (a->kind) {
@@ -138,9 +258,7 @@ void aq_pointers_retire(const struct aq_allocation *a)
 		units = a->amount;
 		break;
 	case AQ_SMALL:
-		aq_lock(&shard->lock);
-		units = block_leave(shard, a->pointer);
-		aq_unlock(&shard->lock);
+		units = leave_block(a->pointer);
 		break;
 	case AQ_POOLED:
 		aq_pool_freed(a->amount);
@@ -150,47 +268,88 @@ void aq_pointers_retire(const struct aq_allocation *a)
 		aq_release(a->gpu, units);
 }
 
-/* The next dead pointer of the shard at or after *at. */
-static bool take_dead(struct shard *shard, uint32_t *at,
-		      const struct aq_gpu *gpu, bool (*is_alive)(uint64_t),
-		      struct aq_allocation *dead)
-{
-	for (; *at < shard->table.capacity; ++*at) {
-		struct aq_entry *entry = &shard->table.entries[*at];
+typedef bool is_alive_function(uint64_t pointer);
 
-		if (!entry->key || entry->key & 1)
-			continue;
-		*dead = unpack(entry);
-		if (dead->gpu == gpu && !is_alive(dead->pointer)) {
-			aq_table_remove(&shard->table, entry);
-			return true; /* another may have moved to *at */
+/* Takes what is dead out of a block. */
+static void sweep_block(struct block *block, uint64_t first,
+			is_alive_function *is_alive)
+{
+	for (unsigned word = 0; word < PLACES / 64; word++) {
+		uint64_t bits = block->begins[word];
+
+		for (; bits; bits &= bits - 1) {
+			unsigned place = word * 64 +
+					 (unsigned)__builtin_ctzll(bits);
+			uint64_t pointer = first + ((uint64_t)place
+						    << PLACE_SHIFT);
+
+			if (is_alive(pointer))
+				continue;
+			block->begins[word] &= ~begins_bit(pointer);
+			block->count--;
 		}
 	}
-	return false;
 }
 
-void aq_pointers_sweep(const struct aq_gpu *gpu, bool (*is_alive)(uint64_t))
+/* Removing an entry moves another one to its place, which is then looked at. */
+static void sweep_blocks(struct shard *shard, struct aq_gpu *gpu,
+			 is_alive_function *is_alive)
+{
+	for (uint32_t i = 0; i < shard->blocks.capacity; i++) {
+		struct aq_entry *entry = &shard->blocks.entries[i];
+		struct block *block = (struct block *)(uintptr_t)entry->value;
+		uint64_t first = (entry->key - 1) << AQ_BLOCK_SHIFT;
+
+		if (!entry->key || block->gpu != gpu)
+			continue;
+		sweep_block(block, first, is_alive);
+		if (block->count == 0) {
+			block_remove(shard, first, block);
+			aq_release(gpu, AQ_BLOCK_UNITS);
+			i--;
+		}
+	}
+}
+
+static void sweep_entries(struct shard *shard, struct aq_gpu *gpu,
+			  is_alive_function *is_alive)
+{
+	for (uint32_t i = 0; i < shard->pointers.capacity; i++) {
+		struct aq_entry *entry = &shard->pointers.entries[i];
+		struct aq_allocation a = unpack(entry);
+
+		if (!entry->key || a.gpu != gpu || is_alive(a.pointer))
+			continue;
+		aq_table_remove(&shard->pointers, entry);
+		aq_pointers_retire(&a); /* no small one: takes no shard */
+		i--;
+	}
+}
+
+void aq_pointers_sweep(struct aq_gpu *gpu, is_alive_function *is_alive)
 {
 	for (unsigned i = 0; i < SHARDS; i++) {
-		struct aq_allocation dead;
-		uint32_t at = 0;
-		bool found;
-
-		do {
-			aq_lock(&shards[i].lock);
-			found = take_dead(&shards[i], &at, gpu, is_alive,
-					  &dead);
-			aq_unlock(&shards[i].lock);
-			if (found)
-				aq_pointers_retire(&dead);
-		} while (found);
+		aq_lock(&shards[i].lock);
+		sweep_blocks(&shards[i], gpu, is_alive);
+		sweep_entries(&shards[i], gpu, is_alive);
+		aq_unlock(&shards[i].lock);
 	}
 }
 
 void aq_pointers_forked(void)
 {
 	for (unsigned i = 0; i < SHARDS; i++) {
-		aq_lock_reset(&shards[i].lock);
-		aq_table_clear(&shards[i].table);
+		struct shard *shard = &shards[i];
+
+		aq_lock_reset(&shard->lock);
+		aq_table_clear(&shard->pointers);
+		aq_table_clear(&shard->blocks);
+		shard->unused = NULL;
+		while (shard->chunks) {
+			struct chunk *chunk = shard->chunks;
+
+			shard->chunks = chunk->next;
+			munmap(chunk, sizeof(*chunk));
+		}
 	}
 }

@@ -39,6 +39,6 @@ void aq_pointers_retire(const struct aq_allocation *allocation);
 
 /* Gives back whatever of the GPU is_alive denies; for the end of a context,
  * which frees what was allocated in it. */
-void aq_pointers_sweep(const struct aq_gpu *gpu, bool (*is_alive)(uint64_t));
+void aq_pointers_sweep(struct aq_gpu *gpu, bool (*is_alive)(uint64_t pointer));
 
 #endif

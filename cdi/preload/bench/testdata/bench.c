@@ -1,8 +1,9 @@
 /*
  * Measures calls of the CUDA driver API in this process.
  *
- *   bench alloc <live> <bytes>   ns of one cuMemAlloc and its cuMemFree, with so
- *                                many allocations of that size alive
+ *   bench alloc <live> <bytes>   ns of one cuMemAlloc and one cuMemFree; with
+ *                                allocations of that size alive, it is any of
+ *                                them that is freed and made again
  *   bench info                   ns of one cuMemGetInfo
  *   bench hold <bytes>           allocates, says so, and waits for stdin to end
  *
@@ -65,6 +66,8 @@ static double now(void)
 }
 
 static size_t size;
+static CUdeviceptr *live;
+static unsigned long live_count;
 
 static void alloc_free(void)
 {
@@ -72,6 +75,27 @@ static void alloc_free(void)
 
 	if (cuda.alloc(&pointer, size) || cuda.free(pointer))
 		die("an allocation failed");
+}
+
+static void replace_any(void)
+{
+	static uint64_t random = 88172645463325252ull;
+	CUdeviceptr *any;
+
+	random ^= random << 13;
+	random ^= random >> 7;
+	random ^= random << 17;
+	any = &live[random % live_count];
+	if (cuda.free(*any) || cuda.alloc(any, size))
+		die("an allocation failed");
+}
+
+static void make_live(unsigned long count)
+{
+	live = calloc(count + 1, sizeof(*live));
+	for (live_count = 0; live_count < count; live_count++)
+		if (cuda.alloc(&live[live_count], size))
+			die("the card is full");
 }
 
 static void info(void)
@@ -113,10 +137,8 @@ int main(int argc, char **argv)
 	load();
 	if (argc == 4 && !strcmp(argv[1], "alloc")) {
 		size = strtoul(argv[3], NULL, 10);
-		for (long i = strtol(argv[2], NULL, 10); i > 0; i--)
-			if (cuda.alloc(&kept, size))
-				die("the card is full");
-		measure(alloc_free);
+		make_live(strtoul(argv[2], NULL, 10));
+		measure(live_count ? replace_any : alloc_free);
 	} else if (argc == 2 && !strcmp(argv[1], "info")) {
 		measure(info);
 	} else if (argc == 3 && !strcmp(argv[1], "hold")) {
