@@ -150,6 +150,14 @@ func TestLedgerForgetsTheDeadBeforeItCounts(t *testing.T) {
 	}
 }
 
+func TestLedgerInAProcessWithBothLibraries(t *testing.T) {
+	root := newRoot(t, load(t, "odd-memory"))
+	startActor(t, root, "beside nvml")
+	if l := ledger(t, root); l.GPUs[0].Used != 10*mib || len(l.Processes) != 1 {
+		t.Errorf("a process that lives and holds 10 MiB: %+v", l)
+	}
+}
+
 // The same at every step of an update, one by one.
 func TestLedgerIsRepairedAfterDeathAtEachStep(t *testing.T) {
 	root := newRoot(t, load(t, "odd-memory"))

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cuda_api.h"
+#include "nvml_api.h"
 
 #define MIB ((size_t)1 << 20)
 #define BLOCK (2 * MIB)
@@ -578,6 +579,50 @@ static void check_devices(void)
 	}
 }
 
+#define NVML(name, ...) (((__typeof__(&name))dlsym(nvml, #name))(__VA_ARGS__))
+
+/* A process that loads both libraries, which share the ledger: NVML sees what
+ * this very process holds, and its going away takes nothing from libcuda. */
+static void beside_nvml(void)
+{
+	void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+	nvmlDevice_t device;
+	nvmlMemory_t memory;
+	nvmlMemory_v2_t second = { .version = 0 };
+	nvmlProcessInfo_t info;
+	unsigned count = 0;
+	CUdeviceptr p;
+
+	start();
+	OK(cuMemAlloc_v2(&p, 10 * MIB));
+	EQUAL(NVML(nvmlInit_v2), NVML_SUCCESS);
+	EQUAL(NVML(nvmlDeviceGetHandleByIndex_v2, 0, &device), NVML_SUCCESS);
+	EQUAL(NVML(nvmlDeviceGetMemoryInfo_v2, device, &second),
+	      NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	second.version = NVML_VERSIONED(nvmlMemory_v2_t, 2);
+	EQUAL(NVML(nvmlDeviceGetMemoryInfo_v2, device, &second), NVML_SUCCESS);
+	EQUAL(second.used, 10 * MIB);
+	EQUAL(NVML(nvmlDeviceGetMemoryInfo, device, &memory), NVML_SUCCESS);
+	EQUAL(memory.used, second.reserved + 10 * MIB);
+	EQUAL(NVML(nvmlDeviceGetComputeRunningProcesses_v3, device, &count,
+		   NULL),
+	      NVML_ERROR_INSUFFICIENT_SIZE);
+	EQUAL(count, 1);
+	EQUAL(NVML(nvmlDeviceGetComputeRunningProcesses_v3, device, &count,
+		   &info),
+	      NVML_SUCCESS);
+	EQUAL(info.pid, getpid());
+	EQUAL(info.usedGpuMemory, 10 * MIB);
+	EQUAL(NVML(nvmlShutdown), NVML_SUCCESS);
+	EQUAL(NVML(nvmlShutdown), NVML_ERROR_UNINITIALIZED);
+	dlclose(nvml);
+	if (failures != 0)
+		exit(1);
+	printf("ready\n");
+	fflush(stdout);
+	pause();
+}
+
 /* Allocates as many bytes as each line of its input says, and answers. */
 static void obey(void)
 {
@@ -637,6 +682,7 @@ int main(int argc, char **argv)
 		{ "context cost", check_context_cost },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
+		{ "beside nvml", beside_nvml },
 		{ "obey", obey },
 		{ "churn", churn },
 	};
