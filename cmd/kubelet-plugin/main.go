@@ -29,6 +29,9 @@ import (
 	"aliquot.dev/aliquot/internal/nvml"
 )
 
+// version is set at link time.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -44,6 +47,7 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "aliquot-kubelet-plugin",
 		Short:         "Share the NVIDIA GPUs of this node between pods.",
+		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -68,6 +72,7 @@ func command() *cobra.Command {
 
 // run serves until ctx ends.
 func run(ctx context.Context, f flags) error {
+	klog.FromContext(ctx).Info("Starting", "version", version, "node", f.nodeName, "driverRoot", f.driverRoot)
 	client, err := newClient(f.kubeconfig)
 	if err != nil {
 		return err

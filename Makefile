@@ -1,0 +1,86 @@
+# Two commands are enough to begin with: `make demo` and `make test`. Both install what they need.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := bin
+# Generated bindings of go-nvml call functions that NVML deprecates.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
+GO_FLAGS := -trimpath -buildvcs=false
+FOCUS ?= .
+IMAGE ?= registry.aliquot.dev/aliquot/kubelet-plugin:$(VERSION)
+
+.PHONY: help
+help: ## say what can be made
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the plugin, the preload library and the toolkit's CDI hook into bin/
+	go build $(GO_FLAGS) -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/aliquot-kubelet-plugin ./cmd/kubelet-plugin
+	go build $(GO_FLAGS) -ldflags "-s -w" -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	$(MAKE) --no-print-directory -s -C cdi/preload OUT=$(CURDIR)/$(BIN)/preload
+	cp $(BIN)/preload/libaliquot.so $(BIN)/libaliquot.so
+
+.PHONY: programs
+programs: ## build the embedded cluster's programs: Kubernetes, containerd, runc, helm (long the first time)
+	go run ./e2e/cluster/cmd/aliquot-cluster build
+
+.PHONY: unit
+unit: ## run the quick tests, with the race detector
+	go test -race ./...
+
+.PHONY: e2e
+e2e: programs build ## run the end-to-end tests on the embedded cluster; FOCUS=<regexp> runs a part
+	go test -tags e2e -count 1 -timeout 20m -v -run '$(FOCUS)' ./e2e/specs
+
+.PHONY: test
+test: programs unit e2e ## run everything
+
+.PHONY: demo
+demo: programs build ## share a simulated GPU between pods on the embedded cluster, and check that each is held
+	go run ./e2e/demo $(if $(KEEP),--keep)
+
+.PHONY: bench
+bench: build ## measure what the preload library and a prepare cost
+	go run ./cdi/preload/bench
+	go test -run '^$$' -bench PrepareUnprepare -benchtime 2000x ./internal/driver
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) $$package; \
+	  done; \
+	done
+
+.PHONY: lint
+lint: ## run the pinned linters
+	go tool -modfile=tools/go.mod golangci-lint run ./...
+	go tool -modfile=tools/go.mod golangci-lint run --build-tags e2e ./e2e/...
+
+.PHONY: verify
+verify: lint ## check that formatting, modules and golden files are as generated
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
+	go mod tidy -diff
+	go test ./internal/... ./cdi ./deployments -update >/dev/null
+	git diff --exit-code
+
+.PHONY: image
+image: ## build the container image; needs docker with buildx
+	docker buildx build -f deployments/docker/Dockerfile --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) --load .
+
+.PHONY: cluster-up
+cluster-up: programs build ## start the embedded cluster with a simulated GPU node and Aliquot; HARDWARE=<description>
+	go run ./e2e/cluster/cmd/aliquot-cluster up --hardware $(or $(HARDWARE),h100x8)
+	go run ./e2e/demo --install-only
+
+.PHONY: cluster-down
+cluster-down: ## stop the embedded cluster
+	go run ./e2e/cluster/cmd/aliquot-cluster down
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf $(BIN)

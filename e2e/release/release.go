@@ -1,0 +1,88 @@
+// Package release puts this source tree's Aliquot onto an embedded cluster, as an admin would: an image of the plugin,
+// and the chart installed by helm. It builds no program; `make build` does.
+package release
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"aliquot.dev/aliquot/e2e/cluster"
+	"aliquot.dev/aliquot/e2e/cluster/image"
+)
+
+// Where the chart is installed.
+const (
+	Name      = "aliquot"
+	Namespace = "aliquot-system"
+	DaemonSet = "aliquot-kubelet-plugin"
+)
+
+const (
+	repository = "aliquot.test/kubelet-plugin"
+	tag        = "built"
+)
+
+// Image is the plugin's image from the programs in bin/, laid out as deployments/docker/Dockerfile lays it out.
+func Image(ctx context.Context) (image.Image, error) {
+	top, err := sourceTree(ctx)
+	if err != nil {
+		return image.Image{}, err
+	}
+	built := func(name string) string { return filepath.Join(top, "bin", name) }
+	for _, name := range []string{"aliquot-kubelet-plugin", "nvidia-cdi-hook", "libaliquot.so"} {
+		if _, err := os.Stat(built(name)); err != nil {
+			return image.Image{}, fmt.Errorf("find what `make build` makes: %w", err)
+		}
+	}
+	root := image.NewTree().
+		Program("/usr/bin/aliquot-kubelet-plugin", built("aliquot-kubelet-plugin")).
+		Program("/usr/bin/nvidia-cdi-hook", built("nvidia-cdi-hook")).
+		File("/usr/lib/aliquot/libaliquot.so", built("libaliquot.so"))
+	return image.Image{Name: repository + ":" + tag, Root: root}, nil
+}
+
+// Install gives the plugin's image to the nodes and installs the chart, with further helm arguments if any, and waits
+// until the plugin serves on every node that has GPUs.
+func Install(ctx context.Context, c *cluster.Cluster, args ...string) error {
+	i, err := Image(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.AddImage(ctx, i); err != nil {
+		return err
+	}
+	return Upgrade(ctx, c, args...)
+}
+
+// Upgrade installs or upgrades the chart.
+func Upgrade(ctx context.Context, c *cluster.Cluster, args ...string) error {
+	top, err := sourceTree(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.Helm(ctx, append([]string{
+		"upgrade", "--install", Name, filepath.Join(top, "deployments", "helm", "aliquot"),
+		"--namespace", Namespace, "--create-namespace", "--wait", "--timeout", "2m",
+		"--set", "nvidiaDriverRoot=/run/nvidia/driver",
+		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "image.pullPolicy=Never",
+	}, args...)...)
+	return err
+}
+
+// NodeLabels are those by which the chart's default affinity finds a node with GPUs.
+func NodeLabels() map[string]string {
+	return map[string]string{"nvidia.com/gpu.present": "true"}
+}
+
+// sourceTree is the directory of the module.
+func sourceTree(ctx context.Context) (string, error) {
+	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "aliquot.dev/aliquot").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source tree: %w", err)
+	}
+	return strings.TrimSpace(string(output)), nil
+}
