@@ -3,6 +3,7 @@ package preload_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,14 +23,26 @@ const sharesDir = "aliquot-shares"
 var built struct {
 	dir     string
 	library string
+	preload string // what LD_PRELOAD is set to
 }
 
+var sanitizer = flag.String("sanitizer", "", "compile the library and the programs with address, undefined or thread")
+
 func TestMain(m *testing.M) {
+	flag.Parse()
 	dir, err := os.MkdirTemp("", "aliquot-preload-")
 	if err == nil {
 		built.dir = dir
 		built.library = filepath.Join(dir, "lib", "libaliquot.so")
-		err = run("make", "-C", ".", "-j2", "OUT="+filepath.Dir(built.library), "SHARES_DIR="+sharesDir)
+		built.preload = built.library
+		err = run("make", "-C", ".", "-j2", "OUT="+filepath.Dir(built.library), "SHARES_DIR="+sharesDir, "SAN="+*sanitizer)
+	}
+	if err == nil && *sanitizer != "" {
+		// The run-time library of a sanitizer wants to be the first.
+		runtime := map[string]string{"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}[*sanitizer]
+		var path []byte
+		path, err = exec.Command("gcc", "-print-file-name="+runtime).Output()
+		built.preload = strings.TrimSpace(string(path)) + " " + built.library
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,6 +76,9 @@ func compile(t testing.TB, source string, flags ...string) string {
 		path := filepath.Join(out, source)
 		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
 			"-o", path, filepath.Join("testdata", source+".c")}
+		if *sanitizer != "" {
+			args = append(args, "-fsanitize="+*sanitizer)
+		}
 		return path, run("gcc", append(append(args, flags...), "-ldl", "-pthread")...)
 	}))
 	path, err := once.(func() (string, error))()
@@ -119,7 +135,7 @@ func newMachine(t testing.TB, cards int) *machine {
 func (m *machine) environ(preload bool) []string {
 	env := append(os.Environ(), "LD_LIBRARY_PATH="+m.root.LibraryDir())
 	if preload {
-		env = append(env, "LD_PRELOAD="+built.library)
+		env = append(env, "LD_PRELOAD="+built.preload)
 	}
 	return env
 }

@@ -1,14 +1,18 @@
 /*
  * The real dlsym cannot be asked for by name: any reference of ours to dlsym or
  * dlvsym, versioned or not, binds to our own definition, which comes first. So
- * it is read from the symbol tables of the loaded objects, which needs no
- * version name, no allocation and no lock.
+ * it is read from the symbol tables of the loaded objects.
+ *
+ * The first to call dlsym may be the run-time library of a sanitizer or an
+ * allocator that has yet to find malloc. So nothing here calls any function:
+ * the loader's list of objects is a variable of it, the one debuggers read.
  */
 #include <link.h>
-#include <string.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "elfsym.h"
-#include "sys.h"
 
 struct object {
 	const ElfW(Sym) *symbols;
@@ -16,12 +20,6 @@ struct object {
 	const uint32_t *gnu_hash;
 	const uint16_t *versions;
 	ElfW(Addr) base;
-};
-
-struct search {
-	const char *name;
-	bool past_self;
-	void *before, *after;
 };
 
 /* glibc relocates these pointers in place; the vdso's stay as they are. */
@@ -52,6 +50,15 @@ static void read_dynamic(struct object *o, const ElfW(Dyn) *entry)
 	}
 }
 
+static bool is_same(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
 static uint32_t gnu_hash(const char *name)
 {
 	uint32_t h = 5381;
@@ -69,7 +76,7 @@ static bool is_match(const struct object *o, uint32_t i, const char *name)
 	return symbol->st_shndx != SHN_UNDEF &&
 	       (symbol->st_info & 0xf) == STT_FUNC &&
 	       !(o->versions && (o->versions[i] & 0x8000)) &&
-	       strcmp(o->strings + symbol->st_name, name) == 0;
+	       is_same(o->strings + symbol->st_name, name);
 }
 
 static void *find(const struct object *o, const char *name)
@@ -93,50 +100,30 @@ static void *find(const struct object *o, const char *name)
 	}
 }
 
-static bool holds(const struct dl_phdr_info *info, const void *address)
+static void *find_in(const struct link_map *map, const char *name)
 {
-	ElfW(Addr) offset = (ElfW(Addr))address - info->dlpi_addr;
+	struct object o = { .base = map->l_addr };
 
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-
-		if (p->p_type == PT_LOAD && offset - p->p_vaddr < p->p_memsz)
-			return true;
-	}
-	return false;
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *context)
-{
-	struct search *s = context;
-	struct object o = { .base = info->dlpi_addr };
-	void *found;
-
-	(void)size;
-	if (holds(info, (const void *)aq_elf_next)) {
-		s->past_self = true;
-		return 0;
-	}
-	for (int i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			read_dynamic(&o, (const ElfW(Dyn) *)
-				     (o.base + info->dlpi_phdr[i].p_vaddr));
-	if (!o.symbols || !o.strings || !o.gnu_hash)
-		return 0;
-	found = find(&o, s->name);
-	if (s->past_self && found) {
-		s->after = found;
-		return 1;
-	}
-	if (found && !s->before)
-		s->before = found;
-	return 0;
+	read_dynamic(&o, map->l_ld);
+	return o.symbols && o.strings && o.gnu_hash ? find(&o, name) : NULL;
 }
 
 void *aq_elf_next(const char *name)
 {
-	struct search s = { .name = name };
+	void *before = NULL, *found;
+	bool past_self = false;
 
-	dl_iterate_phdr(visit, &s);
-	return s.after ? s.after : s.before;
+	for (const struct link_map *map = _r_debug.r_map; map;
+	     map = map->l_next) {
+		if (map->l_ld == _DYNAMIC) {
+			past_self = true;
+			continue;
+		}
+		found = find_in(map, name);
+		if (found && past_self)
+			return found;
+		if (found && !before)
+			before = found;
+	}
+	return before;
 }

@@ -65,7 +65,9 @@ static void *no_dlvsym(void *handle, const char *name, const char *version)
 	return no_dlsym(handle, name);
 }
 
-static void find_dlsym(void)
+/* When the library is loaded, or when somebody asks earlier: then no other thread
+ * changes the list of objects. It touches no driver. */
+static void __attribute__((constructor)) find_dlsym(void)
 {
 	dlvsym_function *versioned;
 	dlsym_function *plain;
@@ -229,12 +231,17 @@ static const struct function *find_wrapped(const char *name)
 	return NULL;
 }
 
+/* Calls nothing: this is as far as most names get, at whatever moment. */
 static bool is_candidate(const char *name)
 {
-	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' &&
-		name[2] <= 'Z') ||
-	       (strncmp(name, "nvml", 4) == 0 && name[4] >= 'A' &&
-		name[4] <= 'Z');
+	if (name[0] == 'c' && name[1] == 'u')
+		name += 2;
+	else if (name[0] == 'n' && name[1] == 'v' && name[2] == 'm' &&
+		 name[3] == 'l')
+		name += 4;
+	else
+		return false;
+	return name[0] >= 'A' && name[0] <= 'Z';
 }
 
 /* Whether the driver has f. A handle that finds it may itself be the driver,
