@@ -74,7 +74,7 @@ func QualifiedName(claimUID string, d Device) string {
 // Render makes the spec of a claim. Nothing that one share injects has a key in common with another share, except files
 // that are the same for all: a container may hold several claims and each must hold.
 func Render(claim Claim, layout Layout) (*specs.Spec, error) {
-	if err := claim.validate(); err != nil {
+	if err := claim.Validate(); err != nil {
 		return nil, err
 	}
 	spec := &specs.Spec{Kind: Kind, ContainerEdits: claim.Common}
@@ -124,29 +124,53 @@ func (l Layout) shareDir(claimUID string, d Device) string {
 	return l.claimDir(claimUID) + "/" + shareName(d)
 }
 
-// safeName is what may become part of a path, an env key or a CDI device name.
-var safeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+// safeName is what may become part of a path, an env key or a CDI device name. Two of them joined are still a file name.
+var safeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$`)
 
-// validate refuses names that could lead out of a directory, whoever wrote them into the API.
-func (c Claim) validate() error {
+// Validate refuses names that could lead out of a directory or mean two things, whoever wrote them into the API.
+func (c Claim) Validate() error {
 	if !safeName.MatchString(c.UID) {
 		return fmt.Errorf("claim UID %q is not a name", c.UID)
 	}
 	if len(c.Devices) == 0 {
 		return fmt.Errorf("claim %s has no device", c.UID)
 	}
+	taken := map[string]bool{}
 	for _, d := range c.Devices {
-		for _, part := range strings.SplitN(d.Request, "/", 2) {
-			if !safeName.MatchString(part) {
-				return fmt.Errorf("claim %s: request %q is not a name", c.UID, d.Request)
+		if err := d.validate(); err != nil {
+			return fmt.Errorf("claim %s: %w", c.UID, err)
+		}
+		keys := []string{DeviceName(c.UID, d)}
+		if d.Quota != nil {
+			keys = append(keys, shareName(d))
+		}
+		for _, key := range keys {
+			if taken[key] {
+				return fmt.Errorf("claim %s: two devices are named %s", c.UID, key)
 			}
+			taken[key] = true
 		}
-		if !safeName.MatchString(d.ID) {
-			return fmt.Errorf("claim %s: shareID %q is not a name", c.UID, d.ID)
+	}
+	return nil
+}
+
+func (d Device) validate() error {
+	for _, part := range strings.SplitN(d.Request, "/", 2) {
+		if !safeName.MatchString(part) {
+			return fmt.Errorf("request %q is not a name", d.Request)
 		}
-		if d.Quota != nil && !safeName.MatchString(d.Quota.GPU) {
-			return fmt.Errorf("claim %s: GPU UUID %q is not a name", c.UID, d.Quota.GPU)
-		}
+	}
+	if !safeName.MatchString(d.ID) {
+		return fmt.Errorf("shareID %q is not a name", d.ID)
+	}
+	if d.Quota == nil {
+		return nil
+	}
+	if !safeName.MatchString(d.Quota.GPU) {
+		return fmt.Errorf("GPU UUID %q is not a name", d.Quota.GPU)
+	}
+	if !safeName.MatchString(d.Quota.CorePolicy) {
+		return fmt.Errorf("core policy %q is not a name", d.Quota.CorePolicy)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (q Quota) text() []byte {
 		quotaVersion, q.GPU, q.MemoryBytes, q.CorePercent, q.CorePolicy, q.Priority)
 }
 
-// writeShare makes a share's directory and what is missing in it. A usage or agent file that is there stays: a running
+// writeShare makes a share's directory and what is missing in it, and removes what was left half-written. A usage or agent file that is there stays: a running
 // container may have it mounted, and a second one beside it would double the share.
 func writeShare(dir string, quota Quota) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -54,7 +54,10 @@ func writeShare(dir string, quota Quota) error {
 	if err := create(filepath.Join(dir, agentFile), agentHeader(), agentSize, 0o644); err != nil {
 		return err
 	}
-	return writeQuota(filepath.Join(dir, quotaFile), quota.text())
+	if err := writeQuota(filepath.Join(dir, quotaFile), quota.text()); err != nil {
+		return err
+	}
+	return removeOthers(dir, quotaFile, agentFile, usageFile)
 }
 
 // writeQuota writes the quota unless it is there already as it should be, and reads it back: no pod may start with

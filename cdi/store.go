@@ -57,11 +57,13 @@ func (s *Store) RemoveSpec(claimUID string) error {
 	return nil
 }
 
-// WriteShares makes the share directories of a claim that are missing and corrects their quota.
+// WriteShares makes the share directories of a claim what they have to be: it adds what is missing, corrects quotas, and
+// removes what an earlier allocation of the claim or a killed plugin left there.
 func (s *Store) WriteShares(claim Claim) error {
-	if err := claim.validate(); err != nil {
+	if err := claim.Validate(); err != nil {
 		return err
 	}
+	var shares []string
 	for _, d := range claim.Devices {
 		if d.Quota == nil {
 			continue
@@ -69,8 +71,12 @@ func (s *Store) WriteShares(claim Claim) error {
 		if err := writeShare(s.layout.shareDir(claim.UID, d), *d.Quota); err != nil {
 			return fmt.Errorf("write share %s of claim %s: %w", d.ID, claim.UID, err)
 		}
+		shares = append(shares, shareName(d))
 	}
-	return nil
+	if len(shares) == 0 {
+		return s.RemoveShares(claim.UID)
+	}
+	return removeOthers(s.layout.claimDir(claim.UID), shares...)
 }
 
 // RemoveShares removes a claim's share directories. A claim without any is no error.
@@ -112,6 +118,23 @@ const (
 
 func specName(claimUID string) string {
 	return cdi.GenerateTransientSpecName(vendor, class, claimUID) + specExtension
+}
+
+// removeOthers removes all from a directory that is not in keep.
+func removeOthers(dir string, keep ...string) error {
+	present, err := names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range present {
+		if slices.Contains(keep, name) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("remove what is left in %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // names lists a directory; one that does not exist is empty.
