@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -26,6 +27,7 @@ type flags struct {
 	preloadLibrary  string
 	cdiHook         string
 	healthAddress   string
+	discovery       time.Duration
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -40,6 +42,7 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.preloadLibrary, "preload-library", "/usr/lib/aliquot/libaliquot.so", "the preload library, in the image")
 	fs.StringVar(&f.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "the NVIDIA Container Toolkit's hook program, in the image")
 	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
+	fs.DurationVar(&f.discovery, "discovery-interval", time.Minute, "how often GPUs are looked for and prepared claims are compared with the API's; at least 1s")
 }
 
 func (f *flags) validate() error {
@@ -53,6 +56,9 @@ func (f *flags) validate() error {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("--%s is %q: want an absolute path", name, path)
 		}
+	}
+	if f.discovery < time.Second {
+		return fmt.Errorf("--discovery-interval is %s: want 1s or more", f.discovery)
 	}
 	return nil
 }

@@ -87,13 +87,14 @@ func run(ctx context.Context, f flags) error {
 	}
 	defer broadcaster.Shutdown()
 	d, err := driver.New(driver.Config{
-		NodeName:     f.nodeName,
-		DataDir:      f.dataDir(),
-		RegistrarDir: f.registrarDir,
-		Layout:       layout,
-		Hardware:     nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: hook}),
-		Client:       client,
-		Events:       broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName),
+		NodeName:          f.nodeName,
+		DataDir:           f.dataDir(),
+		RegistrarDir:      f.registrarDir,
+		Layout:            layout,
+		Hardware:          nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: hook}),
+		Client:            client,
+		Events:            broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName),
+		DiscoveryInterval: f.discovery,
 	})
 	if err != nil {
 		return err

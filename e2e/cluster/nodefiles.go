@@ -97,6 +97,8 @@ func kubeletConfig(address string) *kubelet.KubeletConfiguration {
 		LocalStorageCapacityIsolation: &no,
 		EvictionHard:                  map[string]string{"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"},
 		ImageGCHighThresholdPercent:   &all,
+		// A program that is killed again and again is back at once, as one that is killed once.
+		CrashLoopBackOff: kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: time.Second}},
 		// A node's state is seen soon after it changes.
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
 	}

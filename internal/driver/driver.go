@@ -44,6 +44,9 @@ type Config struct {
 	Hardware     Hardware
 	Client       kubernetes.Interface
 	Events       events.EventRecorder
+	// DiscoveryInterval is how often GPUs are looked for and claims reconciled; 0 is a minute. After a failure it is done
+	// again in 10 seconds, if that is sooner.
+	DiscoveryInterval time.Duration
 }
 
 // Driver serves the kubelet of one node.
@@ -70,6 +73,9 @@ func New(config Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.DiscoveryInterval == 0 {
+		config.DiscoveryInterval = time.Minute
+	}
 	d := &Driver{
 		config:  config,
 		records: records{dir: filepath.Join(config.DataDir, "claims")},
@@ -82,10 +88,8 @@ func New(config Config) (*Driver, error) {
 	return d, nil
 }
 
-const (
-	discoverEvery      = time.Minute
-	discoverRetryEvery = 10 * time.Second
-)
+// retryEvery is how soon a failed discovery is tried again.
+const retryEvery = 10 * time.Second
 
 // Start mends what an earlier run left, registers with the kubelet and keeps the published GPUs true until ctx ends or
 // an error makes that impossible, which it returns.
@@ -115,9 +119,9 @@ func (d *Driver) Start(ctx context.Context) error {
 	defer helper.Stop()
 	for {
 		d.publish(ctx)
-		wait := discoverEvery
+		wait := d.config.DiscoveryInterval
 		if found != nil {
-			wait = discoverRetryEvery
+			wait = min(wait, retryEvery)
 		}
 		select {
 		case <-ctx.Done():
