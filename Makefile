@@ -74,8 +74,7 @@ image: ## build the container image; needs docker with buildx
 
 .PHONY: cluster-up
 cluster-up: programs build ## start the embedded cluster with a simulated GPU node and Aliquot; HARDWARE=<description>
-	go run ./e2e/cluster/cmd/aliquot-cluster up --hardware $(or $(HARDWARE),h100x8)
-	go run ./e2e/demo --install-only
+	@go run ./e2e/cluster/cmd/aliquot-cluster up --aliquot --hardware $(or $(HARDWARE),h100x8)
 
 .PHONY: cluster-down
 cluster-down: ## stop the embedded cluster

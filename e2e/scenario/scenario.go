@@ -66,12 +66,19 @@ func Start(ctx context.Context, log io.Writer, nodes []Node, helm ...string) (*W
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Cluster: c}
-	if err := w.install(ctx, log, helm); err != nil {
+	w, err := Install(ctx, log, c, helm...)
+	if err != nil {
 		w.dump(log)
 		return nil, errors.Join(err, c.Stop())
 	}
 	return w, nil
+}
+
+// Install puts Aliquot and the CUDA test program onto a cluster that runs, and waits until it serves. The world is
+// returned also with an error.
+func Install(ctx context.Context, log io.Writer, c *cluster.Cluster, helm ...string) (*World, error) {
+	w := &World{Cluster: c}
+	return w, w.install(ctx, log, helm)
 }
 
 func (w *World) install(ctx context.Context, log io.Writer, helm []string) error {

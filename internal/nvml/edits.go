@@ -6,6 +6,7 @@ import (
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	transformroot "github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi/transform/root"
+	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -18,6 +19,7 @@ func (n *Node) Edits(uuids []string) (common specs.ContainerEdits, byGPU map[str
 	}
 	defer shutdown()
 	toolkit, err := nvcdi.New(
+		nvcdi.WithLogger(toolkitLog{klog.Background().WithName("nvcdi")}),
 		nvcdi.WithMode(nvcdi.ModeNvml),
 		nvcdi.WithNvmlLib(lib),
 		nvcdi.WithDriverRoot(n.driver.RootMount),

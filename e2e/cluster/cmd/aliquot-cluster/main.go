@@ -15,6 +15,8 @@ import (
 
 	"aliquot.dev/aliquot/e2e/cluster"
 	"aliquot.dev/aliquot/e2e/cluster/programs"
+	"aliquot.dev/aliquot/e2e/release"
+	"aliquot.dev/aliquot/e2e/scenario"
 	"aliquot.dev/aliquot/e2e/simdriver"
 )
 
@@ -70,7 +72,7 @@ func buildCommand() *cobra.Command {
 func upCommand(dir *string) *cobra.Command {
 	var nodes int
 	var hardware string
-	var keep bool
+	var keep, aliquot bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster and leave it running",
@@ -87,14 +89,19 @@ func upCommand(dir *string) *cobra.Command {
 				return err
 			}
 			c, err := cluster.Start(cmd.Context(), config)
-			if err == nil {
-				explain(c)
+			if err != nil {
+				return err
+			}
+			explain(c)
+			if aliquot {
+				_, err = scenario.Install(cmd.Context(), os.Stderr, c)
 			}
 			return err
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "number of nodes")
 	cmd.Flags().StringVar(&hardware, "hardware", "", fmt.Sprintf("simulated GPUs of each node: one of %v", simdriver.Names()))
+	cmd.Flags().BoolVar(&aliquot, "aliquot", false, "install Aliquot, as `make build` made it, and an image with a CUDA test program")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster's directory, with its logs, when it stops")
 	return cmd
 }
@@ -111,6 +118,9 @@ func describeNodes(count int, hardware string) ([]cluster.Node, error) {
 	nodes := make([]cluster.Node, count)
 	for i := range nodes {
 		nodes[i] = cluster.Node{Name: fmt.Sprintf("node-%d", i+1), Hardware: gpus}
+		if gpus != nil {
+			nodes[i].Labels = release.NodeLabels()
+		}
 	}
 	return nodes, nil
 }
