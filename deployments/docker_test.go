@@ -88,7 +88,7 @@ func TestImageHasThePluginsFiles(t *testing.T) {
 	}
 	for _, made := range []string{
 		"-o /out/usr/bin/aliquot-kubelet-plugin ./cmd/kubelet-plugin",
-		"GOBIN=/out/usr/bin go install",
+		"-o /out/usr/bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook",
 		"make -C cdi/preload OUT=/build/preload",
 		"/build/preload/libaliquot.so /out/usr/lib/aliquot/libaliquot.so",
 	} {
