@@ -1,6 +1,8 @@
 package preload_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -195,23 +197,33 @@ func TestAForkBeforeCUDAIsTwoProcesses(t *testing.T) {
 }
 
 func TestAProcessThatClosedOurDescriptorIsChargedAgain(t *testing.T) {
-	m := newMachine(t, 1)
-	s := m.newShare(t, 0, "one", 16*mib)
-	a, b := m.client(t, 0), m.client(t, 0)
-	a.want(t, success, "alloc 0 %d", 8*mib)
-	a.want(t, success, "close-ours")
-	a.want(t, success, "alloc 1 %d", 4*mib) // nobody has noticed yet
-	s.checkCharged(t, 12*mib)
-	// Its lock is gone, so b takes it for dead when memory is short...
-	b.want(t, success, "alloc 0 %d", 6*mib)
-	// ...and its next call puts it back on the books, in a new slot.
-	a.want(t, outOfMemory, "alloc 2 %d", 2*mib)
-	s.checkCharged(t, 18*mib)
-	a.want(t, success, "free 0")
-	s.checkCharged(t, 10*mib)
-	b.want(t, success, "alloc 1 %d", 6*mib)
-	b.want(t, outOfMemory, "alloc 2 %d", 2*mib) // a is alive again
-	s.checkCharged(t, 16*mib)
+	for _, test := range []struct {
+		name string
+		had  uint64 // what b has before: then it has a slot, else it takes a's
+	}{{"its slot is taken", 0}, {"its slot is freed", 2 * mib}} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMachine(t, 1)
+			s := m.newShare(t, 0, "one", 16*mib)
+			a, b := m.client(t, 0), m.client(t, 0)
+			a.want(t, success, "alloc 0 %d", 8*mib)
+			if test.had > 0 {
+				b.want(t, success, "alloc 9 %d", test.had)
+			}
+			a.want(t, success, "close-ours")
+			a.want(t, success, "alloc 1 %d", 4*mib) // nobody has noticed yet
+			s.checkCharged(t, 12*mib+test.had)
+			// Its lock is gone, so b takes it for dead when memory is short...
+			b.want(t, success, "alloc 0 %d", 6*mib-test.had)
+			// ...and its next call puts it back on the books, in a new slot.
+			a.want(t, outOfMemory, "alloc 2 %d", 2*mib)
+			s.checkCharged(t, 18*mib)
+			a.want(t, success, "free 0")
+			s.checkCharged(t, 10*mib)
+			b.want(t, success, "alloc 1 %d", 6*mib)
+			b.want(t, outOfMemory, "alloc 2 %d", 2*mib) // a is alive again
+			s.checkCharged(t, 16*mib)
+		})
+	}
 }
 
 func TestAClosedDescriptorIsOpenedAgainWhenMemoryIsShort(t *testing.T) {
@@ -223,6 +235,100 @@ func TestAClosedDescriptorIsOpenedAgainWhenMemoryIsShort(t *testing.T) {
 	a.want(t, outOfMemory, "alloc 1 %d", 10*mib)
 	b.want(t, outOfMemory, "alloc 0 %d", 10*mib)
 	s.checkCharged(t, 8*mib)
+}
+
+// neighbour stands for another living process: it owns a slot and writes what
+// it likes into it.
+type neighbour struct {
+	file *os.File
+	slot int64
+}
+
+func (s share) neighbour(t testing.TB, slot int64) neighbour {
+	t.Helper()
+	s.lock(t, lockBase+slot, 1)
+	file, err := os.OpenFile(filepath.Join(s.dir, "usage"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	n := neighbour{file, slot}
+	n.write(t, 20, binary.NativeEndian.AppendUint32(nil, uint32(slot)+1)) // hi
+	return n
+}
+
+func (n neighbour) write(t testing.TB, offset int64, data []byte) {
+	t.Helper()
+	if _, err := n.file.WriteAt(data, offset); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// charge says that the neighbour holds so many MiB, some of them pending.
+func (n neighbour) charge(t testing.TB, used, pending uint64) {
+	t.Helper()
+	n.write(t, headerSize+n.slot*slotSize, binary.NativeEndian.AppendUint64(nil, pending<<fieldBits|used))
+}
+
+// gate says whether somebody waits for pending charges to settle.
+func (n neighbour) gate(t testing.TB) bool {
+	t.Helper()
+	var until [8]byte
+	if _, err := n.file.ReadAt(until[:], 40); err != nil {
+		t.Fatal(err)
+	}
+	return binary.NativeEndian.Uint64(until[:]) != 0
+}
+
+func TestWhatMayYetBeGivenBackIsWaitedFor(t *testing.T) {
+	tests := []struct {
+		name       string
+		used       uint64 // MiB that the neighbour ends with
+		want       string
+		peakCharge uint64
+	}{{"given back", 0, success, 8 * mib}, {"kept", 16, outOfMemory, 16 * mib}}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMachine(t, 1)
+			s := m.newShare(t, 0, "one", 16*mib)
+			n := s.neighbour(t, 5)
+			c := m.client(t, 0)
+			n.charge(t, 16, 16)
+			answer := make(chan string)
+			go func() { answer <- c.do(t, "alloc 0 %d", 8*mib) }()
+			for !n.gate(t) {
+				select {
+				case got := <-answer:
+					t.Fatalf("answered %s without waiting", got)
+				default:
+				}
+			}
+			n.charge(t, test.used, 0)
+			if got := <-answer; got != test.want {
+				t.Errorf("answered %s, want %s", got, test.want)
+			}
+			s.checkCharged(t, test.peakCharge)
+			if n.gate(t) {
+				t.Error("the gate is still shut")
+			}
+		})
+	}
+}
+
+func TestALivingNeighboursSlotIsLeftAlone(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	n := s.neighbour(t, 0)
+	n.charge(t, 10, 0)
+	c := m.client(t, 0)
+	c.want(t, outOfMemory, "alloc 0 %d", 8*mib)
+	c.want(t, success, "alloc 0 %d", 6*mib)
+	s.checkCharged(t, 16*mib)
+	// A figure that makes no sense is the neighbour's to answer for.
+	n.write(t, headerSize, bytes.Repeat([]byte{0xff}, 8))
+	c.want(t, outOfMemory, "alloc 1 1")
+	c.want(t, figures(0, 16*mib), "info")
+	c.want(t, success, "free 0")
 }
 
 // A process that was stopped while it held the region's mutex, or that died
