@@ -97,6 +97,21 @@ func TestSmallAllocationsAreChargedByTheBlock(t *testing.T) {
 	m.checkLedger(t, 0, 0)
 }
 
+func TestAPlaceThatIsUsedAgainCountsAgain(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 4*mib)
+	c := m.client(t, 0)
+	c.want(t, "2 0", "fill 0 512 2")
+	c.want(t, success, "free 0")
+	c.want(t, success, "alloc 2 512") // where the first one was
+	c.want(t, success, "free 1")
+	c.want(t, invalidValue, "free 1")
+	s.checkCharged(t, 2*mib)
+	m.checkLedger(t, 0, 2*mib)
+	c.want(t, success, "free 2")
+	s.checkCharged(t, 0)
+}
+
 func TestASmallAllocationNeedsABlockOfQuota(t *testing.T) {
 	m := newMachine(t, 1)
 	m.newShare(t, 0, "one", 2*mib)

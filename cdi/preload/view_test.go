@@ -50,3 +50,17 @@ func TestViewNeverShowsMoreThanTheCardHas(t *testing.T) {
 	c.want(t, success, "alloc 0 %d", 64*mib)
 	c.want(t, figures(usable-64*mib, usable), "info")
 }
+
+func TestViewShowsNoMoreFreeThanTheCardHas(t *testing.T) {
+	m := newMachine(t, 1)
+	m.newShare(t, 0, "one", 12<<30)
+	usable := m.root.Hardware.GPUs[0].Memory.Total - m.root.Hardware.GPUs[0].Memory.Reserved
+	outsider := &client{cmd: m.command(t, compile(t, "client"))}
+	outsider.cmd.Env = m.environ(false)
+	outsider.start(t)
+	outsider.want(t, success, "init")
+	outsider.want(t, success, "device 0")
+	outsider.want(t, success, "alloc 0 %d", uint64(8)<<30)
+	c := m.client(t, 0)
+	c.want(t, figures(usable-8<<30, 12<<30), "info")
+}
