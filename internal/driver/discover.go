@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -19,6 +20,7 @@ type node struct {
 	devices   []gpu.Device
 	common    specs.ContainerEdits
 	edits     map[string]specs.ContainerEdits // by GPU UUID
+	skipped   []string                        // why other GPUs are left out, as it was told
 	published []gpu.Device                    // nil until something was published
 }
 
@@ -49,7 +51,7 @@ func (d *Driver) discover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.node.devices, d.node.common, d.node.edits = devices, common, edits
+	d.node.devices, d.node.common, d.node.edits = append([]gpu.Device{}, devices...), common, edits
 	for _, device := range devices {
 		d.ledger.SetGPU(device.UUID, device.Allocatable(v1alpha1.MemoryStep))
 	}
@@ -80,17 +82,22 @@ func (d *Driver) report(ctx context.Context, devices []gpu.Device, skipped []err
 		logger.Info("GPU is gone", "uuid", uuid)
 		d.warnNode("GPULost", "Discover", "GPU %s does not answer any more and is withdrawn; its pods keep it until they end", uuid)
 	}
-	changed := d.node.published == nil || d.node.err != nil || len(devices) != len(d.node.devices)
-	if !changed {
-		return
-	}
-	for _, reason := range skipped {
-		logger.Error(reason, "GPU is not published")
-		d.warnNode("GPUNotPublished", "Discover", "%v", reason)
-	}
-	if len(devices) == 0 {
+	d.reportSkipped(ctx, skipped)
+	if len(devices) == 0 && (d.node.devices == nil || len(d.node.devices) > 0) {
 		logger.Info("No GPU found; the node publishes an empty pool")
 		d.warnNode("NoGPU", "Discover", "NVML found no GPU that can be shared; the node publishes none")
+	}
+}
+
+func (d *Driver) reportSkipped(ctx context.Context, skipped []error) {
+	told := d.node.skipped
+	d.node.skipped = nil
+	for _, reason := range skipped {
+		d.node.skipped = append(d.node.skipped, reason.Error())
+		if !slices.Contains(told, reason.Error()) {
+			klog.FromContext(ctx).Error(reason, "GPU is not published")
+			d.warnNode("GPUNotPublished", "Discover", "%v", reason)
+		}
 	}
 }
 
@@ -105,7 +112,7 @@ func (d *Driver) publish(ctx context.Context) {
 	if d.node.published != nil && reflect.DeepEqual(devices, d.node.published) {
 		return
 	}
-	if err := d.helper.PublishResources(ctx, inventory.Resources(d.config.NodeName, devices)); err != nil {
+	if err := d.helper.Load().PublishResources(ctx, inventory.Resources(d.config.NodeName, devices)); err != nil {
 		err = fmt.Errorf("publish %d GPUs: %w", len(devices), err)
 		klog.FromContext(ctx).Error(err, "Publish")
 		d.warnNode("PublishFailed", "Publish", "%v", err)

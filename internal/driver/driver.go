@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,7 @@ type Driver struct {
 	config  Config
 	records records
 	store   *cdi.Store
-	helper  *kubeletplugin.Helper
+	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
 	fatal   context.CancelCauseFunc
 
 	mu     sync.Mutex // guards what follows: prepares, discovery and reconciliation exclude each other
@@ -115,7 +116,7 @@ func (d *Driver) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve the kubelet: %w", err)
 	}
-	d.helper = helper
+	d.helper.Store(helper)
 	defer helper.Stop()
 	for {
 		d.publish(ctx)
@@ -141,7 +142,11 @@ func (d *Driver) Ready() error {
 	if err := *d.ready.Load(); err != nil {
 		return err
 	}
-	if status := d.helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
+	helper := d.helper.Load()
+	if helper == nil {
+		return errors.New("starting")
+	}
+	if status := helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
 		return errors.New("the kubelet has not registered the plugin")
 	}
 	return nil
@@ -167,8 +172,15 @@ func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceH
 	return kubeletplugin.ErrHealthNotSupported
 }
 
+// noteLimit is the length in bytes beyond which the API server refuses an Event.
+const noteLimit = 1024
+
 // warnNode tells the admin through an Event on the node.
-func (d *Driver) warnNode(reason, action, note string, args ...any) {
+func (d *Driver) warnNode(reason, action, format string, args ...any) {
+	note := fmt.Sprintf(format, args...)
+	if len(note) > noteLimit {
+		note = strings.ToValidUTF8(note[:noteLimit], "")
+	}
 	d.config.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.NodeName}, nil,
-		corev1.EventTypeWarning, reason, action, note, args...)
+		corev1.EventTypeWarning, reason, action, "%s", note)
 }

@@ -86,7 +86,7 @@ func (r record) shares() []quota.Share {
 	return shares
 }
 
-// render is what the record's containers shall see.
+// render is what the record's containers shall see. It refuses names that must not become part of a path.
 func (r record) render(n node) (cdi.Claim, error) {
 	claim := cdi.Claim{UID: string(r.UID), Common: n.common}
 	for _, a := range r.Allocations {
@@ -98,7 +98,7 @@ func (r record) render(n node) (cdi.Claim, error) {
 		device.Edits = edits
 		claim.Devices = append(claim.Devices, device)
 	}
-	return claim, nil
+	return claim, claim.Validate()
 }
 
 // cdiDevice is the allocation without the GPU's own edits.

@@ -16,12 +16,18 @@ import (
 )
 
 // PrepareResourceClaims prepares each claim on its own: one that cannot be prepared does not hold up the others. A claim
-// that was prepared before is prepared again, since its spec may have been lost in a reboot.
+// that was prepared before is prepared again, since its spec may have been lost in a reboot. Claims whose record was lost
+// come first, since what they hold must not be given out again.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	if err := d.rebuildLost(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Rebuild records")
+	}
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
+		d.mu.Lock()
 		devices, err := d.prepare(claim)
+		d.mu.Unlock()
 		if err != nil {
 			logger.Error(err, "Prepare")
 			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
@@ -51,36 +57,36 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
+// prepare expects mu to be held.
 func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.node.err != nil {
-		return nil, fmt.Errorf("GPUs of this node cannot be prepared now, will be tried again: %w", d.node.err)
-	}
-	planned, err := plan(claim, d.config.NodeName, d.node)
-	if err != nil {
-		return nil, err
-	}
-	if len(planned.Allocations) == 0 {
-		return nil, nil
-	}
-	if err := d.sameGPUs(planned); err != nil {
-		return nil, err
-	}
-	rendered, err := planned.render(d.node)
-	if err != nil {
+	planned, rendered, err := d.accept(claim)
+	if err != nil || len(planned.Allocations) == 0 {
 		return nil, err
 	}
 	if err := d.reserve(planned); err != nil {
 		return nil, err
 	}
-	for _, effect := range d.effects(rendered) {
-		if err := effect.do(); err != nil {
-			return nil, fmt.Errorf("%s: %w", effect.name, err)
-		}
+	if err := run(d.effects(rendered)); err != nil {
+		return nil, err
 	}
 	delete(d.lost, string(claim.UID))
 	return planned.prepared(d.node), nil
+}
+
+// accept refuses a claim that cannot be prepared, before anything is booked or written.
+func (d *Driver) accept(claim *resourceapi.ResourceClaim) (record, cdi.Claim, error) {
+	if d.node.err != nil {
+		return record{}, cdi.Claim{}, fmt.Errorf("GPUs of this node cannot be prepared now, will be tried again: %w", d.node.err)
+	}
+	planned, err := plan(claim, d.config.NodeName, d.node)
+	if err != nil || len(planned.Allocations) == 0 {
+		return record{}, cdi.Claim{}, err
+	}
+	if err := d.sameGPUs(planned); err != nil {
+		return record{}, cdi.Claim{}, err
+	}
+	rendered, err := planned.render(d.node)
+	return planned, rendered, err
 }
 
 // sameGPUs refuses a replayed claim whose device name has come to mean another GPU, as when one was taken out and the
@@ -121,41 +127,43 @@ func (d *Driver) reserve(planned record) error {
 	return nil
 }
 
-// effect is one step that changes the node.
-type effect struct {
-	name string
-	do   func() error
+// run does what effects or undoing list.
+func run(effects []func() error) error {
+	for _, effect := range effects {
+		if err := effect(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // effects are what prepare does once the record is on disk, in this order. After any of them the plugin may die: the
 // record names the claim, so that a restart repeats all of them or undoes them, and the kubelet starts no container
 // before all are done. When one fails, record and booking stay: the claim is still allocated here, and what is half done
 // is finished by the kubelet's next try or removed by its unprepare.
-func (d *Driver) effects(claim cdi.Claim) []effect {
-	return []effect{
+func (d *Driver) effects(claim cdi.Claim) []func() error {
+	return []func() error{
 		// Share files alone are harmless: nothing mounts them.
-		{"write share files", func() error { return d.store.WriteShares(claim) }},
+		func() error { return d.store.WriteShares(claim) },
 		// The spec comes last: where it is, all it mounts is there.
-		{"write CDI spec", func() error { return d.store.WriteSpec(claim) }},
+		func() error { return d.store.WriteSpec(claim) },
 	}
 }
 
 // undoing is what unprepare does, in this order: no new container may start with a share once its files go, and the
 // record goes last, so that a crash in between is continued at the next start.
-func (d *Driver) undoing(uid string) []effect {
-	return []effect{
-		{"remove CDI spec", func() error { return d.store.RemoveSpec(uid) }},
-		{"remove share files", func() error { return d.store.RemoveShares(uid) }},
-		{"remove record", func() error { return d.records.remove(uid) }},
+func (d *Driver) undoing(uid string) []func() error {
+	return []func() error{
+		func() error { return d.store.RemoveSpec(uid) },
+		func() error { return d.store.RemoveShares(uid) },
+		func() error { return d.records.remove(uid) },
 	}
 }
 
 // unprepare expects mu to be held.
 func (d *Driver) unprepare(uid string) error {
-	for _, effect := range d.undoing(uid) {
-		if err := effect.do(); err != nil {
-			return fmt.Errorf("%s: %w", effect.name, err)
-		}
+	if err := run(d.undoing(uid)); err != nil {
+		return err
 	}
 	d.ledger.Release(types.UID(uid))
 	delete(d.lost, uid)

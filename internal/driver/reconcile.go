@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -13,13 +14,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/internal/inventory"
 )
 
-// loadRecords books what was prepared before this start. A record that cannot be read is set aside; reconcile rebuilds
-// it from the API.
+// loadRecords books what was prepared before. A record that cannot be read is set aside; reconcile rebuilds it from the
+// API.
 func (d *Driver) loadRecords(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.records.sweep(); err != nil {
+		return err
+	}
 	good, corrupt, err := d.records.uids()
 	if err != nil {
 		return err
@@ -49,6 +54,10 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 // not answer, is left as it is until the next time.
 func (d *Driver) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
+	if err := d.loadRecords(ctx); err != nil {
+		logger.Error(err, "Reconcile")
+		return
+	}
 	good, _, err := d.records.uids()
 	if err != nil {
 		logger.Error(err, "Reconcile")
@@ -99,12 +108,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
-	for _, effect := range d.effects(rendered) {
-		if err := effect.do(); err != nil {
-			return fmt.Errorf("%s: %w", effect.name, err)
-		}
-	}
-	return nil
+	return run(d.effects(rendered))
 }
 
 // isLive says whether the API still gives the claim what its record says.
@@ -133,45 +137,62 @@ func (a allocation) is(result resourceapi.DeviceRequestAllocationResult) bool {
 		result.Request == a.Request && (result.ShareID == nil && a.ShareID == "" || result.ShareID != nil && *result.ShareID == a.ShareID)
 }
 
-// rebuildLost prepares the claims anew whose record was corrupt, and forgets those that the API does not have: only
-// a list can tell, since the record's name is all that is left.
+// rebuildLost prepares the claims anew whose record was corrupt, and unprepares those that the API does not have or has
+// moved elsewhere: only a list can tell, since the record's name is all that is left.
 func (d *Driver) rebuildLost(ctx context.Context) error {
-	d.mu.Lock()
-	lost := len(d.lost) > 0 && d.node.err == nil
-	d.mu.Unlock()
-	if !lost {
+	lost := d.lostClaims()
+	if len(lost) == 0 {
 		return nil
 	}
 	claims, err := d.config.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list claims: %w", err)
 	}
-	byUID := map[string]*resourceapi.ResourceClaim{}
+	here := map[string]*resourceapi.ResourceClaim{}
 	for i := range claims.Items {
-		byUID[string(claims.Items[i].UID)] = &claims.Items[i]
+		if claim := &claims.Items[i]; d.isHere(claim) {
+			here[string(claim.UID)] = claim
+		}
 	}
 	var errs []error
-	for uid := range d.lostClaims() {
-		if claim, ok := byUID[uid]; ok && claim.Status.Allocation != nil {
-			_, err := d.prepare(claim)
-			errs = append(errs, err)
-			continue
+	for _, uid := range lost {
+		if err := d.rebuild(uid, here[uid]); err != nil {
+			errs = append(errs, fmt.Errorf("claim %s: %w", uid, err))
 		}
-		d.mu.Lock()
-		errs = append(errs, d.unprepare(uid))
-		d.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-func (d *Driver) lostClaims() map[string]bool {
+// rebuild settles one lost claim, nil if it is not here any more.
+func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lost := make(map[string]bool, len(d.lost))
-	for uid := range d.lost {
-		lost[uid] = true
+	if !d.lost[uid] {
+		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
-	return lost
+	if claim == nil {
+		return d.unprepare(uid)
+	}
+	_, err := d.prepare(claim)
+	return err
+}
+
+// isHere says whether a claim has anything of this node.
+func (d *Driver) isHere(claim *resourceapi.ResourceClaim) bool {
+	return claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+		func(result resourceapi.DeviceRequestAllocationResult) bool {
+			return result.Driver == v1alpha1.DriverName && result.Pool == inventory.PoolName(d.config.NodeName)
+		})
+}
+
+// lostClaims are the claims whose record could not be read, as far as that can be mended now.
+func (d *Driver) lostClaims() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.node.err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(d.lost))
 }
 
 // removeOrphans removes specs and share files of claims that have no record. The files of a claim whose record is yet
@@ -187,14 +208,13 @@ func (d *Driver) removeOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, uid := range stored {
 		if d.lost[uid] || slices.Contains(recorded, uid) {
 			continue
 		}
 		klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
-		if err := d.unprepare(uid); err != nil {
-			return err
-		}
+		errs = append(errs, d.unprepare(uid))
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ const (
 // errCorrupt is wrapped by read for a file that holds no record.
 var errCorrupt = errors.New("record cannot be read")
 
-// write stores a record whole or not at all: it is on disk when write returns.
+// write stores a record whole or not at all. A loss of power may take back the last writes; it takes the containers too.
 func (rs records) write(r record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -117,16 +117,33 @@ func (rs records) setAside(uid string) error {
 	return nil
 }
 
-// uids lists the claims that have a record, and those whose record was set aside.
-func (rs records) uids() (good, corrupt []string, err error) {
-	entries, err := os.ReadDir(rs.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
+// sweep removes what a write left half done.
+func (rs records) sweep() error {
+	entries, err := rs.list()
 	if err != nil {
-		return nil, nil, fmt.Errorf("list records: %w", err)
+		return err
 	}
 	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".") || !entry.Type().IsRegular() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(rs.dir, entry.Name())); err != nil {
+			return fmt.Errorf("sweep records: %w", err)
+		}
+	}
+	return nil
+}
+
+// uids lists the claims that have a record, and those whose record was set aside.
+func (rs records) uids() (good, corrupt []string, err error) {
+	entries, err := rs.list()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
 		if uid, ok := strings.CutSuffix(entry.Name(), recordSuffix); ok {
 			good = append(good, uid)
 		}
@@ -135,6 +152,15 @@ func (rs records) uids() (good, corrupt []string, err error) {
 		}
 	}
 	return good, corrupt, nil
+}
+
+// list is empty where there is no directory yet.
+func (rs records) list() ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(rs.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	return entries, nil
 }
 
 func (rs records) path(uid string) string {
