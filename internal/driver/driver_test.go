@@ -1,0 +1,367 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	cdilib "tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/cdi"
+	"aliquot.dev/aliquot/internal/gpu"
+	"aliquot.dev/aliquot/internal/quota"
+)
+
+// The GPUs of fixture h100x8.
+const (
+	h100GPU0  = "GPU-4c8f1a20-6d3b-4e52-8f0a-1b7d90c5a100"
+	h100GPU1  = "GPU-4c8f1a20-6d3b-4e52-8f0a-1b7d90c5a101"
+	h100Bytes = 81008 << 20
+)
+
+// fakeHardware answers as it is told.
+type fakeHardware struct {
+	devices []gpu.Device
+	skipped []error
+	err     error
+	noEdits error // what Edits returns
+}
+
+func (h *fakeHardware) Devices() ([]gpu.Device, []error, error) {
+	return h.devices, h.skipped, h.err
+}
+
+func (h *fakeHardware) Edits(uuids []string) (specs.ContainerEdits, map[string]specs.ContainerEdits, error) {
+	byGPU := map[string]specs.ContainerEdits{}
+	for i, uuid := range uuids {
+		byGPU[uuid] = specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Type: "c", Major: 195, Minor: int64(i)}}}
+	}
+	return specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, byGPU, h.noEdits
+}
+
+// rig is a node and its API server, over which drivers come and go.
+type rig struct {
+	config   Config
+	hardware *fakeHardware
+	client   *fake.Clientset
+	events   *events.FakeRecorder
+	apiErr   error // what the API server answers when it is down
+}
+
+func newRig(t testing.TB, fixture string) *rig {
+	t.Helper()
+	return newRigIn(t, t.TempDir(), fixture)
+}
+
+func newRigIn(t testing.TB, root, fixture string) *rig {
+	t.Helper()
+	devices, err := gpu.FromFile(filepath.Join("..", "gpu", "testdata", fixture+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{hardware: &fakeHardware{devices: devices}, client: fake.NewClientset(), events: events.NewFakeRecorder(1000)}
+	r.client.PrependReactor("*", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return r.apiErr != nil, nil, r.apiErr
+	})
+	r.config = Config{
+		NodeName: "node",
+		DataDir:  filepath.Join(root, "data"),
+		Layout: cdi.Layout{
+			SpecDir: filepath.Join(root, "cdi"), SharesDir: filepath.Join(root, "shares"), Library: "/lib/libaliquot.so", PreloadList: "/lib/ld.so.preload",
+		},
+		Hardware: r.hardware,
+		Client:   r.client,
+		Events:   r.events,
+	}
+	return r
+}
+
+// start is what Start does before it serves.
+func (r *rig) start(t testing.TB) *Driver {
+	t.Helper()
+	d, err := New(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.loadRecords(quiet(t)); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.discover(quiet(t)) // its error stays in the driver
+	d.reconcile(quiet(t))
+	return d
+}
+
+// allocate puts claims into the API.
+func (r *rig) allocate(t testing.TB, claims ...*resourceapi.ResourceClaim) {
+	t.Helper()
+	for _, claim := range claims {
+		if err := r.client.Tracker().Add(claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// forget removes a claim from the API.
+func (r *rig) forget(t testing.TB, claim *resourceapi.ResourceClaim) {
+	t.Helper()
+	if err := r.client.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), claim.Namespace, claim.Name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// told returns the Events since the last call.
+func (r *rig) told() []string {
+	var notes []string
+	for len(r.events.Events) > 0 {
+		notes = append(notes, <-r.events.Events)
+	}
+	return notes
+}
+
+// quiet is a context whose logger says nothing.
+func quiet(t testing.TB) context.Context {
+	return klog.NewContext(t.Context(), klog.Logger{})
+}
+
+func claimOf(name string, results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid")},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{Results: results},
+		}},
+	}
+}
+
+// share is what the scheduler writes for a share of a GPU.
+func share(request, device, shareID, memory, cores string) resourceapi.DeviceRequestAllocationResult {
+	result := whole(request, device)
+	result.ShareID = ptr.To(types.UID(shareID))
+	result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
+		v1alpha1.CapacityMemory: resource.MustParse(memory), v1alpha1.CapacityCores: resource.MustParse(cores),
+	}
+	return result
+}
+
+// whole is what a scheduler that knows no shares writes.
+func whole(request, device string) resourceapi.DeviceRequestAllocationResult {
+	return resourceapi.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.DriverName, Pool: "node/gpus", Device: device}
+}
+
+// prepare is what the kubelet sees of one claim.
+func prepare(t testing.TB, d *Driver, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	t.Helper()
+	results, err := d.PrepareResourceClaims(quiet(t), []*resourceapi.ResourceClaim{claim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, ok := results[claim.UID]
+	if !ok {
+		t.Fatalf("no answer for claim %s", claim.Name)
+	}
+	return result.Devices, result.Err
+}
+
+func mustPrepare(t testing.TB, d *Driver, claim *resourceapi.ResourceClaim) []kubeletplugin.Device {
+	t.Helper()
+	devices, err := prepare(t, d, claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+func unprepare(t testing.TB, d *Driver, claim *resourceapi.ResourceClaim) error {
+	t.Helper()
+	results, err := d.UnprepareResourceClaims(quiet(t), []kubeletplugin.NamespacedObject{
+		{NamespacedName: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, UID: claim.UID},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, ok := results[claim.UID]
+	if !ok {
+		t.Fatalf("no answer for claim %s", claim.Name)
+	}
+	return result
+}
+
+// checkInvariant is what must hold whenever nothing is left to mend: no GPU is overcommitted, records, ledger and specs
+// are of the same claims, and there are share directories for exactly the limited allocations.
+func checkInvariant(t testing.TB, d *Driver) {
+	t.Helper()
+	checkBooks(t, d, nil)
+	wantSpecs, wantShares := expected(t, d, nil)
+	gotSpecs, gotShares := onDisk(t, d)
+	if diff := cmp.Diff(wantSpecs, gotSpecs); diff != "" {
+		t.Errorf("CDI devices (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantShares, gotShares); diff != "" {
+		t.Errorf("share files (-want +got):\n%s", diff)
+	}
+}
+
+// checkBooks is what must hold at any time: no GPU is overcommitted and the ledger is that of the records, but for the
+// claims in damaged, whose record cannot be read; no file is of a claim without a record.
+func checkBooks(t testing.TB, d *Driver, damaged map[string]bool) {
+	t.Helper()
+	if err := d.ledger.Check(); err != nil {
+		t.Error(err)
+	}
+	want, got := map[string][]quota.Share{}, map[string][]quota.Share{}
+	for uid, r := range recorded(t, d, damaged) {
+		want[uid] = r.shares()
+	}
+	for _, uid := range d.ledger.Claims() {
+		if !damaged[string(uid)] {
+			got[string(uid)] = d.ledger.Shares(uid)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ledger (-records +ledger):\n%s", diff)
+	}
+	wantSpecs, wantShares := expected(t, d, damaged)
+	gotSpecs, gotShares := onDisk(t, d)
+	for uid, devices := range gotSpecs {
+		if !damaged[uid] && !slices.Equal(devices, wantSpecs[uid]) {
+			t.Errorf("the spec of claim %s has devices %v, its record says %v", uid, devices, wantSpecs[uid])
+		}
+	}
+	for path, content := range gotShares {
+		if uid, _, _ := strings.Cut(path, "/"); !damaged[uid] && content != wantShares[path] {
+			t.Errorf("share file %s is %q, its record says %q", path, content, wantShares[path])
+		}
+	}
+}
+
+// recorded reads all records.
+func recorded(t testing.TB, d *Driver, damaged map[string]bool) map[string]record {
+	t.Helper()
+	good, _, err := d.records.uids()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]record{}
+	for _, uid := range good {
+		r, err := d.records.read(uid)
+		if err == nil {
+			all[uid] = r
+		} else if !damaged[uid] {
+			t.Error(err)
+		}
+	}
+	return all
+}
+
+// expected says which CDI devices each claim has, and which share files there are with what in them; "" stands for files
+// that are not text.
+func expected(t testing.TB, d *Driver, damaged map[string]bool) (devices map[string][]string, files map[string]string) {
+	devices, files = map[string][]string{}, map[string]string{}
+	for uid, r := range recorded(t, d, damaged) {
+		for _, a := range r.Allocations {
+			devices[uid] = append(devices[uid], uid+"_"+strings.ReplaceAll(a.Request, "/", ".")+"_"+a.id())
+			if !a.limited() {
+				continue
+			}
+			dir := uid + "/" + a.GPU + "." + a.id() + "/"
+			files[dir+"agent"], files[dir+"usage"] = "", ""
+			files[dir+"quota"] = fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent %d\ncore_policy Fixed\npriority 0\n",
+				a.GPU, a.Limits.MemoryBytes, a.Limits.CorePercent)
+		}
+		slices.Sort(devices[uid])
+	}
+	return devices, files
+}
+
+// onDisk is what expected describes, as it is.
+func onDisk(t testing.TB, d *Driver) (devices map[string][]string, files map[string]string) {
+	t.Helper()
+	devices, files = map[string][]string{}, map[string]string{}
+	layout := d.config.Layout
+	for _, name := range list(t, layout.SpecDir) {
+		uid, ok := strings.CutPrefix(strings.TrimSuffix(name, ".json"), "gpu.aliquot.dev-share_")
+		if !ok {
+			continue
+		}
+		spec, err := cdilib.ReadSpec(filepath.Join(layout.SpecDir, name), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, device := range spec.Devices {
+			devices[uid] = append(devices[uid], device.Name)
+		}
+		slices.Sort(devices[uid])
+	}
+	for _, path := range list(t, layout.SharesDir) {
+		files[path] = ""
+		if filepath.Base(path) == "quota" {
+			files[path] = read(t, filepath.Join(layout.SharesDir, path))
+		}
+	}
+	return devices, files
+}
+
+// list returns all files below a directory, and the directories that are empty; none where it does not exist.
+func list(t testing.TB, dir string) []string {
+	t.Helper()
+	leaves := map[string]bool{}
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name := strings.TrimPrefix(path, dir+"/")
+		delete(leaves, filepath.Dir(name))
+		leaves[name] = true
+		return nil
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(leaves))
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// matches says whether err is nil where no text is wanted, and is that text where one is.
+func matches(err error, want string) bool {
+	if want == "" {
+		return err == nil
+	}
+	return err != nil && err.Error() == want
+}
