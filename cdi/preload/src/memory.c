@@ -186,7 +186,9 @@ CUresult cuMemFree(CUdeviceptr_v1 pointer)
 	FREE(pointer, aq_real.cuMemFree(pointer));
 }
 
-/* In a capture it becomes a node of the graph, and nothing is freed now. */
+/* In a capture it becomes a node of the graph, and nothing is freed now. Else the
+ * driver frees when the stream gets there; we cannot tell when that is, and end
+ * the charge when the request is taken. */
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
 	AQ_ENTER(cuMemFreeAsync);

@@ -1,5 +1,5 @@
 /*
- * Stream-ordered allocation.
+ * What memory pools are charged.
  *
  * Of a pool, P is what it is charged, R what calls in flight have reserved for
  * it, and M what it has reserved by its own account; P + R >= M always. After a
@@ -21,7 +21,7 @@
 
 #define POOLS_MAX 1024u
 
-struct pool {
+struct aq_pool {
 	CUmemoryPool handle; /* NULL: destroyed, alive by its pointers */
 	struct aq_gpu *gpu;  /* NULL: not on a limited GPU */
 	uint32_t charged;    /* units: P */
@@ -31,10 +31,10 @@ struct pool {
 };
 
 static struct aq_lock pools_lock;
-static struct pool pools[POOLS_MAX];
+static struct aq_pool pools[POOLS_MAX];
 static uint32_t pool_count; /* pools[0, pool_count) were ever used */
 
-static struct pool *pool_find(CUmemoryPool handle)
+static struct aq_pool *pool_find(CUmemoryPool handle)
 {
 	for (uint32_t i = 0; i < pool_count; i++)
 		if (pools[i].used && pools[i].handle == handle)
@@ -42,7 +42,7 @@ static struct pool *pool_find(CUmemoryPool handle)
 	return NULL;
 }
 
-static struct pool *pool_add(CUmemoryPool handle, struct aq_gpu *gpu)
+static struct aq_pool *pool_add(CUmemoryPool handle, struct aq_gpu *gpu)
 {
 	uint32_t i = 0;
 
@@ -52,11 +52,11 @@ static struct pool *pool_add(CUmemoryPool handle, struct aq_gpu *gpu)
 		return NULL;
 	if (i == pool_count)
 		__atomic_store_n(&pool_count, i + 1, __ATOMIC_RELEASE);
-	pools[i] = (struct pool){ .handle = handle, .gpu = gpu, .used = true };
+	pools[i] = (struct aq_pool){ .handle = handle, .gpu = gpu, .used = true };
 	return &pools[i];
 }
 
-static uint32_t reserved_units(const struct pool *pool, uint32_t unknown)
+static uint32_t reserved_units(const struct aq_pool *pool, uint32_t unknown)
 {
 	uint64_t bytes;
 
@@ -68,7 +68,7 @@ static uint32_t reserved_units(const struct pool *pool, uint32_t unknown)
 	return aq_units(bytes);
 }
 
-static void note(const struct pool *changed)
+static void note(const struct aq_pool *changed)
 {
 	uint64_t units = 0;
 
@@ -79,7 +79,7 @@ static void note(const struct pool *changed)
 }
 
 /* Lowers the charge to what is reserved. More than the charge is in flight. */
-static bool pool_refresh(struct pool *pool)
+static bool pool_refresh(struct aq_pool *pool)
 {
 	uint32_t now = reserved_units(pool, pool->charged);
 	uint32_t surplus = now < pool->charged ? pool->charged - now : 0;
@@ -92,7 +92,7 @@ static bool pool_refresh(struct pool *pool)
 	return true;
 }
 
-static void pool_drop_if_dead(struct pool *pool)
+static void pool_drop_if_dead(struct aq_pool *pool)
 {
 	if (pool->handle || pool->live > 0)
 		return;
@@ -106,7 +106,7 @@ static void pool_drop_if_dead(struct pool *pool)
 
 void aq_pool_freed(uint32_t number)
 {
-	struct pool *pool = &pools[number];
+	struct aq_pool *pool = &pools[number];
 
 	aq_lock(&pools_lock);
 	pool->live--;
@@ -140,7 +140,7 @@ bool aq_pools_trim(const struct aq_gpu *gpu)
 		return false;
 	aq_lock(&pools_lock);
 	for (uint32_t i = 0; i < pool_count; i++) {
-		struct pool *pool = &pools[i];
+		struct aq_pool *pool = &pools[i];
 
 		if (!pool->used || pool->gpu != gpu || !pool->charged ||
 		    !pool->handle)
@@ -152,11 +152,16 @@ bool aq_pools_trim(const struct aq_gpu *gpu)
 	return fell;
 }
 
+struct aq_gpu *aq_pool_gpu(const struct aq_pool *pool)
+{
+	return pool->gpu;
+}
+
 /* A call on the pool begins: it stays until the call ends. A pool that was not
  * seen to be created is one of the device's own, or came past us: charged. */
-static struct pool *call_begin(CUmemoryPool handle, struct aq_gpu *gpu)
+struct aq_pool *aq_pool_begin(CUmemoryPool handle, struct aq_gpu *gpu)
 {
-	struct pool *pool;
+	struct aq_pool *pool;
 
 	aq_lock(&pools_lock);
 	pool = pool_find(handle);
@@ -168,8 +173,8 @@ static struct pool *call_begin(CUmemoryPool handle, struct aq_gpu *gpu)
 	return pool;
 }
 
-static bool call_reserve(struct pool *pool, struct aq_hold *hold,
-			 uint32_t units)
+bool aq_pool_reserve(struct aq_pool *pool, struct aq_hold *hold,
+		     uint32_t units)
 {
 	if (!aq_reserve_or_trim(hold, pool->gpu, units))
 		return false;
@@ -181,7 +186,8 @@ static bool call_reserve(struct pool *pool, struct aq_hold *hold,
 
 /* Exchanges the hold for what the pool lacks. False: it has taken more than can
  * be had, and is charged as much as could be. */
-static bool call_settle(struct pool *pool, struct aq_hold *hold, bool success)
+static bool settle_locked(struct aq_pool *pool, struct aq_hold *hold,
+			  bool success)
 {
 	uint32_t units = hold->units;
 	uint32_t have = pool->charged + units;
@@ -205,7 +211,17 @@ static bool call_settle(struct pool *pool, struct aq_hold *hold, bool success)
 	return covered;
 }
 
-static void call_end(struct pool *pool)
+bool aq_pool_settle(struct aq_pool *pool, struct aq_hold *hold, bool success)
+{
+	bool covered;
+
+	aq_lock(&pools_lock);
+	covered = settle_locked(pool, hold, success);
+	aq_unlock(&pools_lock);
+	return covered;
+}
+
+void aq_pool_end(struct aq_pool *pool)
 {
 	aq_lock(&pools_lock);
 	pool->live--;
@@ -213,22 +229,8 @@ static void call_end(struct pool *pool)
 	aq_unlock(&pools_lock);
 }
 
-/* The pool took more than there is; give it back. */
-static CUresult undo(struct pool *pool, CUdeviceptr pointer, CUstream stream,
-		     CUresult (*release)(CUdeviceptr, CUstream))
-{
-	release(pointer, stream);
-	if (aq_real.cuMemPoolTrimTo)
-		aq_real.cuMemPoolTrimTo(pool->handle, 0);
-	aq_lock(&pools_lock);
-	pool_refresh(pool);
-	aq_unlock(&pools_lock);
-	call_end(pool);
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 /* Keeps the call's claim on the pool for the pointer, until that is freed. */
-static bool record(struct pool *pool, CUdeviceptr pointer)
+bool aq_pool_record(const struct aq_pool *pool, CUdeviceptr pointer)
 {
 	struct aq_allocation a = {
 		.pointer = pointer,
@@ -240,155 +242,6 @@ static bool record(struct pool *pool, CUdeviceptr pointer)
 
 	return aq_pointers_add(&a, &keep);
 }
-
-/* The functions of one kind of stream semantics. */
-struct flavour {
-	CUresult (*allocate)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
-	CUresult (*free)(CUdeviceptr, CUstream);
-	CUresult (*is_capturing)(CUstream, int *);
-	CUresult (*context_of)(CUstream, CUcontext *);
-};
-
-#define FLAVOUR(suffix)                                         \
-	((struct flavour){                                      \
-		aq_real.cuMemAllocFromPoolAsync##suffix,        \
-		aq_real.cuMemFreeAsync##suffix,                 \
-		aq_real.cuStreamIsCapturing##suffix,            \
-		aq_real.cuStreamGetCtx##suffix,                 \
-	})
-
-/* One call on a pool of a limited GPU, not in a capture. */
-static CUresult charge_call(const struct flavour *real, CUdeviceptr *pointer,
-			    size_t bytes, CUmemoryPool handle, CUstream stream,
-			    struct aq_gpu *gpu)
-{
-	struct pool *pool = call_begin(handle, gpu);
-	struct aq_hold hold;
-	CUresult result;
-	bool covered;
-
-	if (!pool)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!pool->gpu) { /* of the host's memory, or of a GPU without limit */
-		call_end(pool);
-		return real->allocate(pointer, bytes, handle, stream);
-	}
-	if (!call_reserve(pool, &hold, aq_units(bytes))) {
-		call_end(pool);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	result = real->allocate(pointer, bytes, handle, stream);
-	aq_lock(&pools_lock);
-	covered = call_settle(pool, &hold, result == CUDA_SUCCESS);
-	aq_unlock(&pools_lock);
-	if (result != CUDA_SUCCESS) {
-		call_end(pool);
-		return result;
-	}
-	if (!covered || !record(pool, *pointer))
-		return undo(pool, *pointer, stream, real->free);
-	return CUDA_SUCCESS;
-}
-
-bool aq_is_capturing(CUstream stream, CUresult (*query)(CUstream, int *))
-{
-	int status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return query && query(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-/* The device of a stream, which need not be the current context's. */
-static CUresult device_of(const struct flavour *real, CUstream stream,
-			  CUdevice *device)
-{
-	CUcontext context, current = NULL;
-	CUresult result;
-
-	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ||
-	    !real->context_of)
-		return aq_real.cuCtxGetDevice(device);
-	result = real->context_of(stream, &context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (aq_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
-	    current == context)
-		return aq_real.cuCtxGetDevice(device);
-	result = aq_real.cuCtxPushCurrent_v2(context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = aq_real.cuCtxGetDevice(device);
-	aq_real.cuCtxPopCurrent_v2(&context);
-	return result;
-}
-
-/*
- * Allocating from a device is allocating from its current pool; the pool is
- * named, so that another thread that changes it cannot have one charged for
- * what the other gives. forward: the host's own call, for what has no limit.
- */
-#define ALLOC_ASYNC(name, suffix)                                             \
-	CUresult name##suffix(CUdeviceptr *pointer, size_t bytes,             \
-			      CUstream stream)                                \
-	{                                                                     \
-		CUmemoryPool pool = NULL;                                     \
-		struct aq_gpu *gpu = NULL;                                    \
-		struct flavour real;                                          \
-		CUresult result;                                              \
-									      \
-		AQ_ENTER(name##suffix);                                       \
-		real = FLAVOUR(suffix);                                       \
-		if (aq_is_capturing(stream, real.is_capturing))               \
-			return aq_real.name##suffix(pointer, bytes, stream);  \
-		result = find_pool(&real, stream, &pool, &gpu);               \
-		if (result != CUDA_SUCCESS)                                   \
-			return result;                                        \
-		if (!gpu)                                                     \
-			return aq_real.name##suffix(pointer, bytes, stream);  \
-		return charge_call(&real, pointer, bytes, pool, stream, gpu); \
-	}
-
-static CUresult find_pool(const struct flavour *real, CUstream stream,
-			  CUmemoryPool *pool, struct aq_gpu **gpu)
-{
-	CUdevice device;
-	CUresult result = device_of(real, stream, &device);
-
-	if (result == CUDA_SUCCESS)
-		result = aq_gpu_of_device(device, gpu);
-	if (result == CUDA_SUCCESS && *gpu)
-		result = aq_real.cuDeviceGetMemPool(pool, device);
-	return result;
-}
-
-ALLOC_ASYNC(cuMemAllocAsync, )
-ALLOC_ASYNC(cuMemAllocAsync, _ptsz)
-
-/* The pool's GPU is what counts, and it was noted when the pool was made; only
- * a pool we never saw is taken to be of the stream's device. */
-#define ALLOC_FROM_POOL_ASYNC(name, suffix)                                   \
-	CUresult name##suffix(CUdeviceptr *pointer, size_t bytes,             \
-			      CUmemoryPool pool, CUstream stream)             \
-	{                                                                     \
-		struct aq_gpu *gpu = NULL;                                    \
-		struct flavour real;                                          \
-		CUdevice device;                                              \
-		CUresult result;                                              \
-									      \
-		AQ_ENTER(name##suffix);                                       \
-		real = FLAVOUR(suffix);                                       \
-		if (aq_is_capturing(stream, real.is_capturing))               \
-			return real.allocate(pointer, bytes, pool, stream);   \
-		result = device_of(&real, stream, &device);                   \
-		if (result == CUDA_SUCCESS)                                   \
-			result = aq_gpu_of_device(device, &gpu);              \
-		if (result != CUDA_SUCCESS)                                   \
-			return result;                                        \
-		return charge_call(&real, pointer, bytes, pool, stream, gpu); \
-	}
-
-ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync, )
-ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync, _ptsz)
 
 CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
 {
@@ -418,7 +271,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
  * driver may give it to another pool. */
 CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
-	struct pool *pool;
+	struct aq_pool *pool;
 	CUresult result;
 
 	AQ_ENTER(cuMemPoolDestroy);
@@ -447,7 +300,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
 
 static void refresh_handle(CUmemoryPool handle)
 {
-	struct pool *pool;
+	struct aq_pool *pool;
 
 	aq_lock(&pools_lock);
 	pool = pool_find(handle);
