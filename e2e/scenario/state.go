@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/e2e/release"
+)
+
+// Places on a node.
+const (
+	PluginData = "/var/lib/kubelet/plugins/" + v1alpha1.DriverName
+	RecordsDir = PluginData + "/claims"
+	SharesDir  = "/run/aliquot/shares"
+	SpecsDir   = "/var/run/cdi"
+	DriverRoot = "/run/nvidia/driver"
+)
+
+// Record is what the plugin remembers of a claim, as far as tests ask.
+type Record struct {
+	UID, Namespace, Name string
+	Allocations          []Allocation
+}
+
+// Allocation is a share, or a whole GPU, in a record.
+type Allocation struct {
+	GPU    string
+	Limits struct {
+		Whole       bool
+		MemoryBytes uint64
+		CorePercent int
+	}
+}
+
+// Limited says whether one of the record's allocations is a share of a GPU and not a whole one.
+func (r Record) Limited() bool {
+	for _, a := range r.Allocations {
+		if !a.Limits.Whole {
+			return true
+		}
+	}
+	return false
+}
+
+// State is what a node has on disk of the claims that are prepared on it.
+type State struct {
+	Records       []Record
+	Specs, Shares []string // UIDs of claims
+	Other         []string // files where only the above should be
+}
+
+// listState prints a line for each file.
+const listState = `
+for f in ` + RecordsDir + `/* ` + RecordsDir + `/.[!.]*; do
+  case "$f" in *.json) echo "record $(tr -d '\n' <"$f")";; */\*|*/.\[*) ;; *) echo "other $f";; esac
+done
+for f in ` + SpecsDir + `/` + v1alpha1.DriverName + `-share_*.json; do [ -e "$f" ] && basename "$f" .json | sed 's/.*_/spec /'; done
+for f in ` + SharesDir + `/*; do [ -e "$f" ] && echo "share $(basename "$f")"; done
+true`
+
+// State reads what a node has of claims.
+func (w *World) State(ctx context.Context, node string) (State, error) {
+	output, err := w.OnNode(ctx, node, "sh", "-c", listState)
+	if err != nil {
+		return State{}, err
+	}
+	var s State
+	for line := range strings.Lines(output) {
+		kind, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch kind {
+		case "record":
+			var r Record
+			if err := json.Unmarshal([]byte(value), &r); err != nil {
+				s.Other = append(s.Other, fmt.Sprintf("record that is none, %q: %v", value, err))
+				continue
+			}
+			s.Records = append(s.Records, r)
+		case "spec":
+			s.Specs = append(s.Specs, value)
+		case "share":
+			s.Shares = append(s.Shares, value)
+		default:
+			s.Other = append(s.Other, value)
+		}
+	}
+	return s, nil
+}
+
+// Plugin is the plugin's pod on a node, the one that is not being deleted.
+func (w *World) Plugin(ctx context.Context, node string) (corev1.Pod, error) {
+	pods, err := w.Client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=kubelet-plugin", FieldSelector: "spec.nodeName=" + node,
+	})
+	if err != nil {
+		return corev1.Pod{}, err
+	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp == nil {
+			return pod, nil
+		}
+	}
+	return corev1.Pod{}, fmt.Errorf("node %s has no pod of the plugin", node)
+}
+
+// KillPlugin kills the plugin's process on a node, as the kernel does when memory is short.
+func (w *World) KillPlugin(ctx context.Context, node string) error {
+	_, err := w.OnNode(ctx, node, "sh", "-c", "kill -9 $(pidof aliquot-kubelet-plugin)")
+	return err
+}
+
+// Restarts is how often a pod's containers were started anew.
+func Restarts(pod corev1.Pod) (restarts int32) {
+	for _, status := range pod.Status.ContainerStatuses {
+		restarts += status.RestartCount
+	}
+	return restarts
+}
+
+// Ready says whether a pod is.
+func Ready(pod corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

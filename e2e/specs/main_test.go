@@ -1,0 +1,83 @@
+//go:build e2e
+
+package specs_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"aliquot.dev/aliquot/e2e/cluster"
+	"aliquot.dev/aliquot/e2e/scenario"
+)
+
+// The nodes, one kind of trouble each: specs on different nodes run at once, so that one's trouble is not another's.
+const (
+	sharing  = "h100x8"     // where nothing is broken
+	small    = "mixed"      // likewise
+	crashing = "t4x4-a"     // where the plugin is killed
+	faulty   = "t4x4-b"     // where the driver and its GPUs fail
+	badDisk  = "vgpu"       // where files are broken
+	booting  = "odd-memory" // where the kubelet and the node are started anew
+)
+
+var nodes = []scenario.Node{
+	{Name: sharing, Hardware: "h100x8"},
+	{Name: small, Hardware: "mixed"},
+	{Name: crashing, Hardware: "t4x4"},
+	{Name: faulty, Hardware: "t4x4"},
+	{Name: badDisk, Hardware: "vgpu"},
+	{Name: booting, Hardware: "odd-memory"},
+}
+
+// settings are the chart's values here: faults are seen soon, and an upgrade does not go node by node.
+var settings = []string{
+	"--set", "kubeletPlugin.containers.plugin.env[0].name=DISCOVERY_INTERVAL",
+	"--set", "kubeletPlugin.containers.plugin.env[0].value=2s",
+	"--set", "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable=100%",
+}
+
+// world is the one cluster of all specs, started by the first that asks.
+var world = sync.OnceValues(func() (*scenario.World, error) {
+	started = true
+	return scenario.Start(context.Background(), os.Stderr, nodes, settings...)
+})
+
+var started bool
+
+func TestMain(m *testing.M) {
+	cluster.Reexec()
+	flag.Parse()
+	// Specs wait more than they compute; what runs at once is decided by the nodes they take.
+	if err := flag.Set("test.parallel", fmt.Sprint(2*len(nodes))); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if started {
+		code = max(code, finish())
+	}
+	os.Exit(code)
+}
+
+// finish checks what all specs left, and stops the cluster.
+func finish() int {
+	w, err := world()
+	if err != nil {
+		return 1 // the specs told
+	}
+	left, err := w.Leftovers(context.Background())
+	if err != nil || len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "FAIL: the specs left behind:", left, err)
+	}
+	if stop := w.Stop(); stop != nil {
+		fmt.Fprintln(os.Stderr, "FAIL:", stop)
+		return 1
+	}
+	if err != nil || len(left) > 0 {
+		return 1
+	}
+	return 0
+}
