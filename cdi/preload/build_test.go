@@ -50,6 +50,9 @@ func output(t testing.TB, name string, args ...string) string {
 // it, for the other.
 func libraries(t testing.TB) map[string]string {
 	t.Helper()
+	if err := readSources(); err != nil {
+		t.Fatal(err)
+	}
 	made := map[string]string{"this machine": built.library}
 	const cross = "aarch64-linux-gnu-gcc"
 	if _, err := exec.LookPath(cross); err != nil {

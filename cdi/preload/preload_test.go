@@ -61,12 +61,32 @@ func run(name string, args ...string) error {
 	return nil
 }
 
+// readSources opens every file that make and gcc read, during a test, so that go
+// test does not answer from its cache when one of them has changed.
+var readSources = sync.OnceValue(func() error {
+	for _, pattern := range []string{"Makefile", "exports.map", "*.h", "src/*", "testdata/*"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			if _, err := os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+})
+
 // programs compiles each source of testdata once.
 var programs sync.Map // key: name and flags; value: func() (string, error)
 
 // compile makes a program of testdata/<source>.c, with more flags for gcc.
 func compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
+	if err := readSources(); err != nil {
+		t.Fatal(err)
+	}
 	key := source + " " + strings.Join(flags, " ")
 	once, _ := programs.LoadOrStore(key, sync.OnceValues(func() (string, error) {
 		out, err := os.MkdirTemp(built.dir, "program-")
