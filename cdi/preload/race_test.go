@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -156,6 +157,29 @@ func TestAKilledProcessesMemoryIsFoundWhenItIsNeeded(t *testing.T) {
 		survivor.want(t, success, "alloc 1 %d", 14*mib)
 		survivor.want(t, success, "free 1")
 	}
+}
+
+// Containers of one claim have pid namespaces of their own, in which everybody
+// is number 1.
+func TestProcessesOfOtherPIDNamespacesCount(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 16*mib)
+	var clients []*client
+	for range 2 {
+		c := &client{cmd: m.command(t, compile(t, "client"))}
+		c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		c.start(t)
+		c.want(t, success, "init")
+		c.want(t, success, "device 0")
+		c.want(t, success, "alloc 0 %d", 6*mib)
+		clients = append(clients, c)
+	}
+	s.checkCharged(t, 12*mib)
+	clients[1].want(t, outOfMemory, "alloc 1 %d", 8*mib)
+	clients[0].cmd.Process.Kill()
+	clients[0].cmd.Wait()
+	clients[1].want(t, success, "alloc 1 %d", 8*mib)
+	s.checkCharged(t, 14*mib)
 }
 
 func TestAForkedChildHasAnAccountOfItsOwn(t *testing.T) {
