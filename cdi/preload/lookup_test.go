@@ -13,14 +13,12 @@ import (
 func nextLibraries(t testing.TB) []string {
 	t.Helper()
 	dir := t.TempDir()
-	var paths []string
 	for name, value := range map[string]string{"first": "11", "second": "22", "third": "33"} {
 		path := filepath.Join(dir, "lib"+name+".so")
 		if err := run("gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-DVALUE="+value, "-DNAME="+name+"_next",
 			"-Wl,-soname,lib"+name+".so", "-o", path, "testdata/next.c"); err != nil {
 			t.Fatal(err)
 		}
-		paths = append(paths, path)
 	}
 	return []string{"-Wl,--no-as-needed", "-L" + dir, "-lfirst", "-lsecond", "-lthird", "-Wl,-rpath," + dir}
 }

@@ -93,8 +93,3 @@ func (s share) checkCharged(t testing.TB, want uint64) {
 		t.Errorf("the region has %d MiB charged and %d pending, want %d and 0", used>>20, pending>>20, want>>20)
 	}
 }
-
-func (s share) denied(t testing.TB) uint64 {
-	t.Helper()
-	return binary.NativeEndian.Uint64(s.usage(t)[deniedOffset:])
-}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
@@ -128,7 +127,7 @@ func (r record) prepared(n node) []kubeletplugin.Device {
 			Metadata:     &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}},
 		}
 		if a.ShareID != "" {
-			device.ShareID = ptr.To(types.UID(a.ShareID))
+			device.ShareID = ptr.To(a.ShareID)
 		}
 		if found, ok := n.byName(a.Device); ok {
 			for name, value := range inventory.Attributes(found) {

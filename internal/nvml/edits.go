@@ -27,8 +27,8 @@ func (n *Node) Edits(uuids []string) (common specs.ContainerEdits, byGPU map[str
 		nvcdi.WithNVIDIACDIHookPath(n.driver.CDIHook),
 		nvcdi.WithDeviceNamers(uuidNamer{}),
 		// It would give a container's own environment a say in the memory limit of its cgroup.
-		nvcdi.WithDisabledHook("apply-cuda-memory-limits"),
-		nvcdi.WithFeatureFlag(nvcdi.FeatureDisableNvsandboxUtils),
+		nvcdi.WithDisabledHooks("apply-cuda-memory-limits"),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 	)
 	if err != nil {
 		return specs.ContainerEdits{}, nil, fmt.Errorf("open the container toolkit: %w", err)
