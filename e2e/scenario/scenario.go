@@ -86,6 +86,7 @@ func (w *World) install(ctx context.Context, log io.Writer, helm []string) error
 	if err != nil {
 		return err
 	}
+	config.QPS = -1 // asks often and waits for nobody
 	if w.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package specs_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -71,6 +72,11 @@ func (s *spec) share(memory string) corev1.PodResourceClaim {
 	return s.template("gpu", request{name: "gpu", memory: memory})
 }
 
+// again is how a pod uses a template that was made before.
+func (s *spec) again(name string) corev1.PodResourceClaim {
+	return corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: &name}
+}
+
 // cuda is a container that takes all memory it can get and holds it.
 func cuda(name string, args ...string) corev1.Container {
 	return container(name, append([]string{workload.Program, "--hold"}, args...)...)
@@ -88,6 +94,10 @@ func container(name string, command ...string) corev1.Container {
 // start makes a pod on the spec's node. Containers that do not name claims have them all.
 func (s *spec) start(name string, claim corev1.PodResourceClaim, containers ...corev1.Container) {
 	s.Helper()
+	// The ledger remembers containers by the name of their pod.
+	if used, err := s.Hardware(s.node, name); err != nil || len(used) > 0 {
+		s.Fatalf("node %s has had a pod named %s, choose another name (%v)", s.node, name, err)
+	}
 	for i := range containers {
 		if containers[i].Resources.Claims == nil {
 			containers[i].Resources.Claims = []corev1.ResourceClaim{{Name: claim.Name}}
@@ -97,7 +107,7 @@ func (s *spec) start(name string, claim corev1.PodResourceClaim, containers ...c
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			NodeSelector:                  map[string]string{corev1.LabelHostname: s.node},
-			RestartPolicy:                 corev1.RestartPolicyNever,
+			RestartPolicy:                 cmp.Or(s.restart, corev1.RestartPolicyNever),
 			TerminationGracePeriodSeconds: ptr.To(int64(1)),
 			AutomountServiceAccountToken:  ptr.To(false),
 			ResourceClaims:                []corev1.PodResourceClaim{claim},

@@ -24,6 +24,8 @@ type spec struct {
 	*scenario.World
 	node      string
 	namespace string
+	restart   corev1.RestartPolicy // of its pods; empty is Never
+	dumped    bool
 }
 
 // taken says which specs may run at once: a spec has its node to itself.
@@ -40,53 +42,62 @@ func begin(t *testing.T, node string) *spec {
 	t.Parallel()
 	taken[node].Lock()
 	t.Cleanup(taken[node].Unlock)
-	return open(t, node)
+	return watch(t, node).withNamespace()
 }
 
 // alone makes a spec that concerns all nodes; no other spec runs beside it. Its pods go to the given node.
 func alone(t *testing.T, node string) *spec {
-	return open(t, node)
+	return watch(t, node).withNamespace()
 }
 
 var capital = regexp.MustCompile(`[A-Z]+`)
 
-func open(t *testing.T, node string) *spec {
+// watch makes a spec that runs no pods, and no other spec beside it.
+func watch(t *testing.T, node string) *spec {
 	t.Helper()
 	w, err := world()
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := capital.ReplaceAllString(strings.TrimPrefix(t.Name(), "Test"), "-$0")
-	name := strings.ToLower(strings.Trim(words, "-"))
-	s := &spec{T: t, World: w, node: node, namespace: strings.Trim(name[:min(len(name), 60)], "-")}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
-	_, err = w.Client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
-	s.must(err)
-	t.Cleanup(s.close)
+	s := &spec{T: t, World: w, node: node}
+	t.Cleanup(s.dumpIfFailed)
 	return s
 }
 
-// close leaves the logs of a failure, removes the spec's pods and checks the node.
-func (s *spec) close() {
-	ctx := context.Background() // the test's own has ended
-	dump := sync.OnceFunc(func() {
-		dir, err := os.MkdirTemp("", "aliquot-e2e-logs-")
-		if err == nil {
-			err = s.DumpLogs(ctx, dir)
-		}
-		s.Logf("logs of the cluster: %s (%v)", dir, err)
-	})
-	if s.Failed() {
-		dump()
+func (s *spec) withNamespace() *spec {
+	s.Helper()
+	words := capital.ReplaceAllString(strings.TrimPrefix(s.Name(), "Test"), "-$0")
+	name := strings.ToLower(strings.Trim(words, "-"))
+	s.namespace = strings.Trim(name[:min(len(name), 60)], "-")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
+	_, err := s.Client.CoreV1().Namespaces().Create(s.Context(), namespace, metav1.CreateOptions{})
+	s.must(err)
+	s.Cleanup(s.close)
+	return s
+}
+
+// dumpIfFailed leaves the logs of a failure, once.
+func (s *spec) dumpIfFailed() {
+	if !s.Failed() || s.dumped {
+		return
 	}
+	s.dumped = true
+	dir, err := os.MkdirTemp("", "aliquot-e2e-logs-")
+	if err == nil {
+		err = s.DumpLogs(context.Background(), dir)
+	}
+	s.Logf("logs of the cluster: %s (%v)", dir, err)
+}
+
+// close removes the spec's pods and checks the node.
+func (s *spec) close() {
+	s.dumpIfFailed()            // while the pods are there
+	ctx := context.Background() // the test's own has ended
 	if err := s.removeNamespace(ctx); err != nil {
 		s.Error(err)
 	}
 	if err := s.settled(ctx); err != nil {
 		s.Error(err)
-	}
-	if s.Failed() {
-		dump()
 	}
 }
 
