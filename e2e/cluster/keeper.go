@@ -95,7 +95,7 @@ func keep(p *plan) error {
 	case <-lifelineEnd(p):
 	}
 	_ = cmd.Process.Kill()
-	<-ended
+	_ = <-ended // killed, so it has no other end to tell of
 	return nil
 }
 
