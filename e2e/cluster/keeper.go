@@ -95,7 +95,7 @@ func keep(p *plan) error {
 	case <-lifelineEnd(p):
 	}
 	_ = cmd.Process.Kill()
-	_ = <-ended // killed, so it has no other end to tell of
+	<-ended //nolint:errcheck // it was killed, so its end tells nothing
 	return nil
 }
 
