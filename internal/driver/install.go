@@ -21,8 +21,12 @@ func Install(source, dir string) (string, error) {
 	}
 	version := fmt.Sprintf("%x", sha256.Sum256(content))[:16]
 	target := filepath.Join(dir, version, filepath.Base(source))
-	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
-		return target, err
+	_, err = os.Lstat(target)
+	switch {
+	case err == nil:
+		return target, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("install %s: %w", target, err)
 	}
 	return target, writeOnce(target, content, 0o755)
 }
