@@ -1,0 +1,288 @@
+package driver
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+var (
+	modelSeed  = flag.Uint64("model.seed", 0, "seed of the model test; 0 takes a new one")
+	modelSteps = flag.Int("model.steps", 3000, "steps of the model test")
+)
+
+// model is what a driver ought to know, in one map, beside the driver itself.
+type model struct {
+	*rig
+	random   *rand.Rand
+	driver   *Driver
+	claims   map[string]*resourceapi.ResourceClaim // all that were ever made and may still matter, by UID
+	inAPI    map[string]bool
+	prepared map[string]bool // those that hold something
+	spoilt   map[string]bool // those of prepared whose record on disk is unreadable or was set aside
+	unmended bool            // files may be missing until the next successful reconciliation
+	made     int
+}
+
+// TestModel does random things to a node and compares the driver with the model after each.
+func TestModel(t *testing.T) {
+	seed := *modelSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-model.seed %d", seed)
+	steps := *modelSteps
+	if testing.Short() {
+		steps = min(steps, 300)
+	}
+	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}}
+	m.driver = m.start(t)
+	actions := []struct {
+		name   string
+		weight int
+		do     func(*model, *testing.T)
+	}{
+		{"allocate", 20, (*model).create},
+		{"prepare", 40, (*model).prepare},
+		{"unprepare", 20, (*model).unprepare},
+		{"delete from the API", 8, (*model).delete},
+		{"reconcile", 8, (*model).reconcile},
+		{"restart", 8, (*model).restart},
+		{"wipe /run", 3, (*model).wipe},
+		{"spoil a record", 3, (*model).spoil},
+		{"API up or down", 4, (*model).toggleAPI},
+		{"hardware up or down", 2, (*model).toggleHardware},
+	}
+	done := map[string]int{}
+	for step := 0; step < steps && !t.Failed(); step++ {
+		at := m.random.IntN(116)
+		for _, action := range actions {
+			if at -= action.weight; at < 0 {
+				action.do(m, t)
+				done[action.name]++
+				if m.check(t); t.Failed() {
+					t.Errorf("at step %d of seed %d: %s", step, seed, action.name)
+				}
+				break
+			}
+		}
+		m.told() // so that the recorder does not fill up
+	}
+	t.Logf("did %v", done)
+}
+
+// memoryDir is a directory in memory where there is one: the model test is not about disks.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "aliquot-model-*")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// check compares the driver's books with the model's, and the disk with both as far as nothing is known to be missing.
+func (m *model) check(t *testing.T) {
+	t.Helper()
+	booked := map[string]bool{}
+	for _, uid := range m.driver.ledger.Claims() {
+		booked[string(uid)] = true
+	}
+	for uid := range m.spoilt { // whether these are booked depends on whether they were found out
+		delete(booked, uid)
+		if m.prepared[uid] {
+			booked[uid] = true
+		}
+	}
+	if diff := cmp.Diff(m.prepared, booked); diff != "" {
+		t.Errorf("claims that hold something (-model +driver):\n%s", diff)
+	}
+	checkBooks(t, m.driver, m.spoilt)
+	if !m.unmended && len(m.spoilt) == 0 {
+		checkInvariant(t, m.driver)
+	}
+}
+
+// fits is the model's own arithmetic.
+func (m *model) fits(claim *resourceapi.ResourceClaim) bool {
+	memory, cores, sharers, whole := map[string]int64{}, map[string]int64{}, map[string]int{}, map[string]bool{}
+	for uid := range m.prepared {
+		if uid != string(claim.UID) {
+			add(m.claims[uid], memory, cores, sharers, whole)
+		}
+	}
+	add(claim, memory, cores, sharers, whole)
+	for _, device := range m.hardware.devices {
+		name := device.Name()
+		if memory[name] > int64(device.Allocatable(1<<20)) || cores[name] > 100 || whole[name] && sharers[name] > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+func add(claim *resourceapi.ResourceClaim, memory, cores map[string]int64, sharers map[string]int, whole map[string]bool) {
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		sharers[result.Device]++
+		if result.ShareID == nil {
+			whole[result.Device] = true
+			continue
+		}
+		m, c := result.ConsumedCapacity["memory"], result.ConsumedCapacity["cores"]
+		memory[result.Device] += m.Value()
+		cores[result.Device] += c.Value()
+	}
+}
+
+// pick takes any claim that was ever made, nil if there is none.
+func (m *model) pick() *resourceapi.ResourceClaim {
+	if len(m.claims) == 0 {
+		return nil
+	}
+	uids := slices.Sorted(maps.Keys(m.claims))
+	return m.claims[uids[m.random.IntN(len(uids))]]
+}
+
+func (m *model) create(t *testing.T) {
+	if len(m.inAPI) > 12 {
+		return
+	}
+	m.made++
+	var results []resourceapi.DeviceRequestAllocationResult
+	for i := range 1 + m.random.IntN(3) {
+		device, request := fmt.Sprintf("gpu-%d", m.random.IntN(4)), fmt.Sprintf("r%d", i)
+		if m.random.IntN(6) == 0 {
+			results = append(results, whole(request, device))
+			continue
+		}
+		results = append(results, share(request, device, fmt.Sprintf("s%d-%d", m.made, i), fmt.Sprintf("%dMi", 1+m.random.IntN(8000)), fmt.Sprint(m.random.IntN(50))))
+	}
+	claim := claimOf(fmt.Sprintf("c%d", m.made), results...)
+	m.allocate(t, claim)
+	m.claims[string(claim.UID)], m.inAPI[string(claim.UID)] = claim, true
+}
+
+// prepare is possible only for what the API has and while it answers: the kubelet library reads the claim there first.
+func (m *model) prepare(t *testing.T) {
+	claim := m.pick()
+	if claim == nil || m.apiErr != nil || !m.inAPI[string(claim.UID)] {
+		return
+	}
+	m.settleLost()
+	_, err := prepare(t, m.driver, claim)
+	want := m.hardware.err == nil && m.fits(claim)
+	if (err == nil) != want {
+		t.Errorf("prepare claim %s: got error %v, want success: %t", claim.Name, err, want)
+	}
+	if err == nil {
+		m.prepared[string(claim.UID)] = true
+		delete(m.spoilt, string(claim.UID))
+	}
+}
+
+func (m *model) unprepare(t *testing.T) {
+	claim := m.pick()
+	if claim == nil {
+		return
+	}
+	if err := unprepare(t, m.driver, claim); err != nil {
+		t.Errorf("unprepare claim %s: %v", claim.Name, err)
+	}
+	m.release(string(claim.UID))
+}
+
+func (m *model) release(uid string) {
+	delete(m.prepared, uid)
+	delete(m.spoilt, uid)
+	if !m.inAPI[uid] {
+		delete(m.claims, uid)
+	}
+}
+
+func (m *model) delete(t *testing.T) {
+	claim := m.pick()
+	if claim == nil || !m.inAPI[string(claim.UID)] {
+		return
+	}
+	m.forget(t, claim)
+	delete(m.inAPI, string(claim.UID))
+}
+
+func (m *model) reconcile(t *testing.T) {
+	_ = m.driver.discover(quiet(t))
+	m.driver.reconcile(quiet(t))
+	m.reconciled()
+}
+
+func (m *model) restart(t *testing.T) {
+	m.driver = m.start(t)
+	m.reconciled()
+}
+
+// reconciled is what a reconciliation ought to do.
+func (m *model) reconciled() {
+	if m.apiErr != nil {
+		return
+	}
+	for uid := range maps.Clone(m.prepared) {
+		if !m.inAPI[uid] && !m.spoilt[uid] {
+			m.release(uid)
+		}
+	}
+	if m.hardware.err != nil {
+		return
+	}
+	for uid := range maps.Clone(m.spoilt) {
+		if delete(m.spoilt, uid); !m.inAPI[uid] {
+			m.release(uid)
+		}
+	}
+	m.unmended = false
+}
+
+// settleLost is what a prepare ought to do first: what was found out to be lost is rebuilt or forgotten.
+func (m *model) settleLost() {
+	for uid := range maps.Clone(m.spoilt) {
+		if m.hardware.err != nil || !m.driver.lost[uid] {
+			continue
+		}
+		if delete(m.spoilt, uid); !m.inAPI[uid] {
+			m.release(uid)
+		}
+	}
+}
+
+func (m *model) wipe(t *testing.T) {
+	wipe(t, m.rig)
+	m.unmended = true
+}
+
+func (m *model) spoil(t *testing.T) {
+	claim := m.pick()
+	if claim == nil || !m.prepared[string(claim.UID)] {
+		return
+	}
+	write(t, m.driver.records.path(string(claim.UID)), `{"version": 1, "uid`)
+	m.spoilt[string(claim.UID)] = true
+}
+
+func (m *model) toggleAPI(*testing.T) {
+	if m.apiErr = errors.New("connection refused"); m.random.IntN(2) == 0 {
+		m.apiErr = nil
+	}
+}
+
+func (m *model) toggleHardware(t *testing.T) {
+	if m.hardware.err = errors.New("driver not loaded"); m.random.IntN(2) == 0 {
+		m.hardware.err = nil
+	}
+	_ = m.driver.discover(quiet(t))
+}
