@@ -101,15 +101,11 @@ func (d *Driver) reportSkipped(ctx context.Context, skipped []error) {
 	}
 }
 
-// publish tells the scheduler of the node's GPUs if they changed.
+// publish tells the scheduler of the node's GPUs if they changed. Only Start calls it, and it holds no lock while it
+// waits for the API server: unpreparing must not wait with it.
 func (d *Driver) publish(ctx context.Context) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	devices := d.node.devices
-	if devices == nil {
-		devices = []gpu.Device{}
-	}
-	if d.node.published != nil && reflect.DeepEqual(devices, d.node.published) {
+	devices, changed := d.unpublished()
+	if !changed {
 		return
 	}
 	if err := d.helper.Load().PublishResources(ctx, inventory.Resources(d.config.NodeName, devices)); err != nil {
@@ -119,7 +115,20 @@ func (d *Driver) publish(ctx context.Context) {
 		return
 	}
 	klog.FromContext(ctx).Info("Published", "gpus", len(devices))
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.node.published = devices
+}
+
+// unpublished is what is to be published, and whether that differs from what was.
+func (d *Driver) unpublished() ([]gpu.Device, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	devices := d.node.devices
+	if devices == nil {
+		devices = []gpu.Device{}
+	}
+	return devices, d.node.published == nil || !reflect.DeepEqual(devices, d.node.published)
 }
 
 func uuids(devices []gpu.Device) []string {
