@@ -118,9 +118,10 @@ func (s *spec) alloc(pod, container string, args ...string) (got uint64) {
 
 // background runs a program in a container until it holds what it got, and returns its pid there; wait returns when it
 // has ended.
-func (s *spec) background(pod, container string) (pid int, wait func()) {
+func (s *spec) background(pod, container string, args ...string) (pid int, wait func()) {
 	s.Helper()
-	cmd := s.Command(s.Context(), "kubectl", "exec", "--namespace", s.namespace, pod, "--container", container, "--", workload.Program, "--hold")
+	command := []string{"exec", "--namespace", s.namespace, pod, "--container", container, "--", workload.Program, "--hold"}
+	cmd := s.Command(s.Context(), "kubectl", append(command, args...)...)
 	var output lines
 	cmd.Stdout, cmd.Stderr = &output, &output
 	s.must(cmd.Start())

@@ -29,21 +29,24 @@ func TestEveryAllocationAPIIsHeldToTheShare(t *testing.T) {
 	s.held("apis", quotas...)
 }
 
-func TestKilledProcessFreesItsShareAtOnce(t *testing.T) {
+func TestKilledProcessesFreeTheirShareAtOnce(t *testing.T) {
 	s := begin(t, sharing)
 	s.start("worker", s.share("3Gi"), idle("main"))
 	_, err := s.Holding(t.Context(), s.namespace, "worker", 1)
 	s.must(err)
 
-	pid, wait := s.background("worker", "main")
+	// Two, since the next process takes the place of one of them in the accounts.
+	one, oneEnded := s.background("worker", "main", "--bytes", fmt.Sprint(bytesOf("1Gi")))
+	two, twoEnded := s.background("worker", "main")
 	if got := s.alloc("worker", "main"); got != 0 {
-		t.Errorf("beside a process that holds the share, another got %d bytes", got)
+		t.Errorf("beside processes that hold the share, another got %d bytes", got)
 	}
-	_, err = s.exec("worker", "main", "kill", "-9", fmt.Sprint(pid))
+	_, err = s.exec("worker", "main", "kill", "-9", fmt.Sprint(one), fmt.Sprint(two))
 	s.must(err)
-	wait()
+	oneEnded()
+	twoEnded()
 	if got := s.alloc("worker", "main"); got != reachable("3Gi") {
-		t.Errorf("after the first process was killed, the next got %d bytes, want the whole share, %d", got, reachable("3Gi"))
+		t.Errorf("after the processes were killed, the next got %d bytes, want the whole share, %d", got, reachable("3Gi"))
 	}
 }
 
