@@ -13,7 +13,11 @@ import (
 
 // events are what was said of an object, newest last.
 func (s *spec) events(ctx context.Context, namespace, kind, name string) ([]string, error) {
-	list, err := s.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
+	selector := "involvedObject.kind=" + kind + ",involvedObject.name=" + name
+	if kind == "Node" {
+		selector += ",involvedObject.uid=" + name // by which kubectl describe finds them
+	}
+	list, err := s.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
 	if err != nil {
 		return nil, err
 	}

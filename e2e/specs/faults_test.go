@@ -128,6 +128,11 @@ func TestLostGPUIsWithdrawn(t *testing.T) {
 	}
 	s.remove("victim")
 
+	last := len(ledger.GPUs) - 1 // no pod has it
+	s.fault(simdriver.LoseGPU(last))
+	s.offers(2)
+	s.nodeTold("GPULost", ledger.GPUs[last].UUID) // in an Event of its own
+
 	s.mend()
 	s.offers(4)
 	s.samePlugin(plugin)

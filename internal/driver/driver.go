@@ -5,6 +5,7 @@ package driver
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
@@ -175,12 +177,17 @@ func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceH
 // noteLimit is the length in bytes beyond which the API server refuses an Event.
 const noteLimit = 1024
 
-// warnNode tells the admin through an Event on the node.
+// warnNode tells the admin through an Event on the node. The recorder makes one of Events that differ in no more than
+// their note, and keeps the first note: a second GPU that is lost would not be named. A related object that stands for
+// the note keeps them apart.
 func (d *Driver) warnNode(reason, action, format string, args ...any) {
 	note := fmt.Sprintf(format, args...)
 	if len(note) > noteLimit {
 		note = strings.ToValidUTF8(note[:noteLimit], "")
 	}
-	d.config.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.NodeName}, nil,
-		corev1.EventTypeWarning, reason, action, "%s", note)
+	// The UID is the name, as in the kubelet's Events: `kubectl describe node` looks for that.
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.NodeName, UID: types.UID(d.config.NodeName)}
+	related := node
+	related.FieldPath = fmt.Sprintf("%x", sha256.Sum256([]byte(note)))[:16]
+	d.config.Events.Eventf(&node, &related, corev1.EventTypeWarning, reason, action, "%s", note)
 }
