@@ -144,6 +144,7 @@ func TestAReadOnlyUsageFileCloses(t *testing.T) {
 	c.want(t, success, "init")
 	c.want(t, success, "device 0")
 	checkClosed(t, c, 0)
+	c.exit(t)
 	if !strings.Contains(c.stderr.String(), "opened for writing") {
 		t.Errorf("stderr is %q", c.stderr.String())
 	}
