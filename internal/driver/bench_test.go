@@ -66,7 +66,7 @@ func cpuModel() string {
 	if err != nil {
 		return "unknown CPU"
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if name, model, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(model)

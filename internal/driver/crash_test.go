@@ -255,7 +255,7 @@ func killChild(t *testing.T, root string, things int, later time.Duration) {
 			did++
 		}
 	}
-	time.Sleep(later) // any moment will do: nothing is waited for
+	<-time.After(later) // any moment will do: nothing is waited for
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
@@ -60,6 +61,20 @@ func TestOvercommitmentIsRefusedAndOthersAreUnharmed(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustPrepare(t, d, refused)
+			checkInvariant(t, d)
+		})
+	}
+}
+
+func TestAnAdminsAccessTakesNothingAway(t *testing.T) {
+	monitor := claimOf("monitor", with(share("gpu", "gpu-0", "s9", "1Gi", "0"), func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) }))
+	user := claimOf("user", whole("gpu", "gpu-0"))
+	for name, order := range map[string][]*resourceapi.ResourceClaim{"before the user": {monitor, user}, "after the user": {user, monitor}} {
+		t.Run(name, func(t *testing.T) {
+			d := newRig(t, "h100x8").start(t)
+			for _, claim := range order {
+				mustPrepare(t, d, claim)
+			}
 			checkInvariant(t, d)
 		})
 	}

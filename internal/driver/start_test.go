@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -258,21 +259,21 @@ func TestServingAgainAfterARestart(t *testing.T) {
 
 func TestWhatEndsStart(t *testing.T) {
 	tests := map[string]struct {
-		end  func(*served)
+		end  func(*testing.T, *served)
 		want string
 	}{
-		"the caller":      {func(s *served) { s.cancel(nil) }, ""},
-		"the caller says": {func(s *served) { s.cancel(errors.New("health cannot be served")) }, "health cannot be served"},
-		"a fatal error": {func(s *served) {
+		"the caller":      {func(_ *testing.T, s *served) { s.cancel(nil) }, ""},
+		"the caller says": {func(_ *testing.T, s *served) { s.cancel(errors.New("health cannot be served")) }, "health cannot be served"},
+		"a fatal error": {func(_ *testing.T, s *served) {
 			s.driver.HandleError(context.Background(), errors.New("socket is gone"), "DRA gRPC server failed")
 		}, "DRA gRPC server failed: socket is gone"},
-		"not a publication": {func(s *served) { s.failPublication(); s.cancel(nil) }, ""},
+		"not a publication": {func(t *testing.T, s *served) { s.failPublication(t); s.cancel(nil) }, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t)
 			s.register(t)
-			tc.end(s)
+			tc.end(t, s)
 			if err := <-s.ended; !matches(err, tc.want) {
 				t.Errorf("Start returned %v, want %q", err, tc.want)
 			}
@@ -280,13 +281,13 @@ func TestWhatEndsStart(t *testing.T) {
 	}
 }
 
-// failPublication hands the driver an error that a retry may mend, and waits until it is told.
-func (s *served) failPublication() {
+// failPublication hands the driver an error that a retry may mend, which is told and ends nothing.
+func (s *served) failPublication(t *testing.T) {
+	t.Helper()
 	s.driver.HandleError(context.Background(), fmt.Errorf("slice is invalid: %w", kubeletplugin.ErrRecoverable), "publish")
-	for event := range s.events.Events {
-		if strings.HasPrefix(event, "Warning PublishFailed publish: slice is invalid") {
-			return
-		}
+	told := s.told()
+	if !slices.Contains(told, "Warning PublishFailed publish: slice is invalid: recoverable error") {
+		t.Errorf("Events: %v", told)
 	}
 }
 
