@@ -16,7 +16,7 @@ import (
 )
 
 func TestContainerLearnsOfItsShareAndCannotChangeIt(t *testing.T) {
-	s := begin(t, small)
+	s := begin(t, late)
 	s.start("told", s.template("gpu", request{name: "gpu", memory: "1Gi", cores: "25"}), cuda("main"))
 	uuid := s.held("told", "1Gi")[0].GPUs()[0]
 	claims, err := s.Client.ResourceV1().ResourceClaims(s.namespace).List(t.Context(), metav1.ListOptions{})

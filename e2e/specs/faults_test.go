@@ -42,7 +42,7 @@ func TestPodWaitsWhileNVMLFails(t *testing.T) {
 }
 
 func TestPluginStartsBeforeNVMLWorks(t *testing.T) {
-	s := begin(t, faulty)
+	s := begin(t, late)
 	s.fault(simdriver.FailCall("nvmlInit_v2", driverNotLoaded))
 	plugin := s.replacePlugin()
 	s.nodeTold("DiscoveryFailed", "initialise NVML")
@@ -60,7 +60,7 @@ func TestPluginStartsBeforeNVMLWorks(t *testing.T) {
 
 // A driver container mounts its root when it has built the driver, which may be long after the plugin's start.
 func TestDriverRootAppearsLate(t *testing.T) {
-	s := begin(t, faulty)
+	s := begin(t, late)
 	const kept = "/run/kept-driver"
 	// All containers mount the simulated hardware from the root, so that must be there.
 	s.onNode("mkdir -p %[1]s && mount --bind %[2]s %[1]s && umount %[2]s && mkdir -p %[2]s/run/nvidia-sim", kept, scenario.DriverRoot)
@@ -174,9 +174,10 @@ func (s *spec) notReady(reason string) {
 		if err != nil || scenario.Ready(plugin) {
 			return false, err
 		}
-		body, err := s.Client.CoreV1().Pods(release.Namespace).ProxyGet("http", plugin.Name, "8080", "readyz", nil).DoRaw(ctx)
+		// Not ready is an error to the client; the reason is in the body.
+		body, _ := s.Client.CoreV1().Pods(release.Namespace).ProxyGet("http", plugin.Name, "8080", "readyz", nil).DoRaw(ctx)
 		if !strings.Contains(string(body), reason) {
-			return false, fmt.Errorf("readyz says %s (%v)", body, err)
+			return false, fmt.Errorf("readyz says %s", body)
 		}
 		return true, nil
 	})

@@ -17,7 +17,7 @@ import (
 // The nodes, one kind of trouble each: specs on different nodes run at once, so that one's trouble is not another's.
 const (
 	sharing  = "h100x8"     // where nothing is broken
-	small    = "mixed"      // likewise
+	late     = "mixed"      // where the driver comes after the plugin
 	crashing = "t4x4-a"     // where the plugin is killed
 	faulty   = "t4x4-b"     // where the driver and its GPUs fail
 	badDisk  = "vgpu"       // where files are broken
@@ -26,7 +26,7 @@ const (
 
 var nodes = []scenario.Node{
 	{Name: sharing, Hardware: "h100x8"},
-	{Name: small, Hardware: "mixed"},
+	{Name: late, Hardware: "mixed"},
 	{Name: crashing, Hardware: "t4x4"},
 	{Name: faulty, Hardware: "t4x4"},
 	{Name: badDisk, Hardware: "vgpu"},
