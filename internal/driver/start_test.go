@@ -114,6 +114,9 @@ func (s *served) register(t *testing.T) drapb.DRAPluginClient {
 	if info.Type != registerapi.DRAPlugin || info.Name != "gpu.aliquot.dev" || !strings.Contains(strings.Join(info.SupportedVersions, " "), drapb.DRAPluginService) {
 		t.Errorf("registers as %v", info)
 	}
+	for s.driver.Ready().Error() == "starting" { // the sockets are there a moment before the driver knows
+		<-time.After(time.Millisecond)
+	}
 	if err := s.driver.Ready(); !matches(err, "the kubelet has not registered the plugin") {
 		t.Errorf("before the kubelet's answer, ready: %v", err)
 	}
