@@ -79,23 +79,16 @@ func writeQuota(path string, text []byte) error {
 	return nil
 }
 
-// create makes a file of the given size that begins with header, whole or not at all, unless there is one.
-func create(path string, header []byte, size int64, mode os.FileMode) error {
+// create makes a file of the given size that begins with header, whole or not at all, unless there is one. It writes all
+// of it, zeros too: a hole would take its page only when a container writes there, and kill that container if the tmpfs were
+// full by then.
+func create(path string, header []byte, size int, mode os.FileMode) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(mode), renameio.WithTempDir(filepath.Dir(path)))
-	if err != nil {
-		return err
-	}
-	defer file.Cleanup() //nolint:errcheck // after the rename there is nothing to clean up
-	if _, err := file.Write(header); err != nil {
-		return err
-	}
-	if err := file.Truncate(size); err != nil {
-		return err
-	}
-	return file.CloseAtomicallyReplace()
+	content := make([]byte, size)
+	copy(content, header)
+	return renameio.WriteFile(path, content, mode, renameio.IgnoreUmask(), renameio.WithTempDir(filepath.Dir(path)))
 }
 
 // usageHeader is struct aq_usage_header as far as the node fills it.

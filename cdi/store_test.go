@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,4 +244,21 @@ func stat(t testing.TB, path string) os.FileInfo {
 		t.Fatal(err)
 	}
 	return info
+}
+
+// A hole in the accounting region would be filled on a container's first write, and a full tmpfs kill that container.
+func TestShareFilesHaveNoHoles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "share")
+	if err := writeShare(dir, Quota{GPU: "GPU-0", MemoryBytes: 1 << 30, CorePolicy: "Fixed"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{usageFile, agentFile} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if taken := info.Sys().(*syscall.Stat_t).Blocks * 512; taken < info.Size() {
+			t.Errorf("%s is %d bytes and takes %d on disk", name, info.Size(), taken)
+		}
+	}
 }
