@@ -79,8 +79,8 @@ func TestModel(t *testing.T) {
 	t.Logf("did %v", done)
 }
 
-// memoryDir is a directory in memory where there is one: the model test is not about disks.
-func memoryDir(t *testing.T) string {
+// memoryDir is a directory in memory where there is one.
+func memoryDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "aliquot-model-*")
 	if err != nil {
 		return t.TempDir()
