@@ -276,9 +276,6 @@ func TestPluginContainer(t *testing.T) {
 	}
 	want := map[string]string{
 		"NODE_NAME": "spec.nodeName",
-		"POD_NAME":  "metadata.name",
-		"POD_UID":   "metadata.uid",
-		"NAMESPACE": "metadata.namespace",
 	}
 	if diff := cmp.Diff(want, fields); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
