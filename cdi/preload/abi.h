@@ -85,7 +85,8 @@ struct aq_usage_header {
 	uint64_t denied_allocs;
 	uint64_t throttle_ns; /* cores */
 	uint64_t launches;    /* cores */
-	uint8_t spare2[40];
+	uint64_t charged_ns;  /* cores: GPU time charged, by estimate, before k */
+	uint8_t spare2[32];
 
 	uint8_t spare[AQ_HEADER_SIZE - 192];
 };
@@ -117,19 +118,35 @@ struct aq_usage {
 	struct aq_usage_slot slots[AQ_SLOT_COUNT];
 };
 
-/* Written by the plugin under seq: odd while it writes. */
+/*
+ * Written by the plugin under seq: odd while it writes. Until the first
+ * measurement seq and t_mono are 0.
+ *
+ * k_permille holds while t_mono is younger than AQ_AGENT_FRESH_NS, else there is
+ * no correction. core_permille is what the share may use of the GPU's time at
+ * the moment: for core_percent 0 it holds until the next write; more than
+ * core_percent (Burst) holds while t_mono is younger than AQ_AGENT_LENT_NS.
+ */
+#define AQ_AGENT_FRESH_NS UINT64_C(10000000000)
+#define AQ_AGENT_LENT_NS UINT64_C(2000000000)
+
 struct aq_agent {
 	uint32_t magic;
 	uint32_t abi;
 	uint64_t seq;
 	uint64_t t_mono;     /* CLOCK_MONOTONIC of the last write, ns */
-	uint32_t k_permille; /* cost correction; 1000: none */
-	uint32_t util_permille;
-	uint64_t actual_bytes; /* of the whole share, by NVML */
-	uint8_t spare0[24];
+	uint32_t k_permille; /* cost correction; 1000: none; 0: not measured */
+	uint32_t util_permille; /* of the GPU's time, used by the share lately */
+	uint64_t actual_bytes;	/* of the whole share, by NVML */
+	uint32_t core_permille; /* 0: as in quota */
+	uint32_t context_mib;	/* a context's charge until it was measured */
+	uint8_t spare0[16];
 
-	uint32_t slot_actual_mib[AQ_SLOT_COUNT];
-	uint8_t slot_state[AQ_SLOT_COUNT];
+	/* Of the process in that slot, by NVML: what it holds beyond what its
+	 * allocations are charged, such as contexts and modules. 0: not
+	 * measured. It is about the process of that generation (low 8 bits). */
+	uint32_t slot_overhead_mib[AQ_SLOT_COUNT];
+	uint8_t slot_generation[AQ_SLOT_COUNT];
 	uint8_t spare[AQ_AGENT_SIZE - 64 - AQ_SLOT_COUNT * 5];
 };
 
@@ -155,6 +172,7 @@ AQ_OFFSET(aq_usage_header, tat, 64);
 AQ_OFFSET(aq_usage_header, denied_allocs, 128);
 AQ_OFFSET(aq_usage_header, throttle_ns, 136);
 AQ_OFFSET(aq_usage_header, launches, 144);
+AQ_OFFSET(aq_usage_header, charged_ns, 152);
 
 AQ_OFFSET(aq_usage_slot, charge, 0);
 AQ_OFFSET(aq_usage_slot, peak, 8);
@@ -176,7 +194,9 @@ AQ_OFFSET(aq_agent, t_mono, 16);
 AQ_OFFSET(aq_agent, k_permille, 24);
 AQ_OFFSET(aq_agent, util_permille, 28);
 AQ_OFFSET(aq_agent, actual_bytes, 32);
-AQ_OFFSET(aq_agent, slot_actual_mib, 64);
-AQ_OFFSET(aq_agent, slot_state, 2112);
+AQ_OFFSET(aq_agent, core_permille, 40);
+AQ_OFFSET(aq_agent, context_mib, 44);
+AQ_OFFSET(aq_agent, slot_overhead_mib, 64);
+AQ_OFFSET(aq_agent, slot_generation, 2112);
 
 #endif

@@ -42,6 +42,8 @@ static void print_constants(void)
 	VALUE(AQ_PENDING_SHIFT);
 	VALUE(AQ_GENERATION_SHIFT);
 	VALUE(AQ_GENERATION_MAX);
+	VALUE(AQ_AGENT_FRESH_NS);
+	VALUE(AQ_AGENT_LENT_NS);
 }
 
 static void print_usage(void)
@@ -61,6 +63,7 @@ static void print_usage(void)
 	OFFSET(aq_usage_header, denied_allocs);
 	OFFSET(aq_usage_header, throttle_ns);
 	OFFSET(aq_usage_header, launches);
+	OFFSET(aq_usage_header, charged_ns);
 	SIZE(aq_usage_slot);
 	OFFSET(aq_usage_slot, charge);
 	OFFSET(aq_usage_slot, peak);
@@ -86,8 +89,10 @@ static void print_agent(void)
 	OFFSET(aq_agent, k_permille);
 	OFFSET(aq_agent, util_permille);
 	OFFSET(aq_agent, actual_bytes);
-	OFFSET(aq_agent, slot_actual_mib);
-	OFFSET(aq_agent, slot_state);
+	OFFSET(aq_agent, core_permille);
+	OFFSET(aq_agent, context_mib);
+	OFFSET(aq_agent, slot_overhead_mib);
+	OFFSET(aq_agent, slot_generation);
 }
 
 int main(void)
