@@ -127,7 +127,7 @@ func TestABI(t *testing.T) {
 	}
 	// What the tests of this package write and read by hand.
 	for name, constant := range map[string]int{
-		"AQ_USAGE_MAGIC": usageMagic, "AQ_ABI": abiVersion, "AQ_HEADER_SIZE": headerSize,
+		"AQ_USAGE_MAGIC": usageMagic, "AQ_AGENT_MAGIC": agentMagic, "AQ_AGENT_SIZE": agentSize, "AQ_ABI": abiVersion, "AQ_HEADER_SIZE": headerSize,
 		"AQ_SLOT_SIZE": slotSize, "AQ_SLOT_COUNT": slotCount, "AQ_USAGE_SIZE": usageSize,
 		"AQ_LOCK_BASE": lockBase, "AQ_UNIT_SHIFT": unitShift, "AQ_FIELD_BITS": fieldBits,
 		"AQ_PENDING_SHIFT": fieldBits, "aq_usage_header.denied_allocs": deniedOffset,

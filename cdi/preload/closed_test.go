@@ -26,6 +26,13 @@ func TestAShareThatCannotBeTrustedCloses(t *testing.T) {
 			s.write(t, "usage", region)
 		}
 	}
+	page := func(offset int, value uint32) func(testing.TB, share) {
+		return func(t testing.TB, s share) {
+			agent := agentBytes()
+			binary.NativeEndian.PutUint32(agent[offset:], value)
+			s.write(t, "agent", agent)
+		}
+	}
 	remove := func(name string) func(testing.TB, share) {
 		return func(t testing.TB, s share) {
 			if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
@@ -73,6 +80,16 @@ func TestAShareThatCannotBeTrustedCloses(t *testing.T) {
 		{"another version of usage", header(4, 2), false, "another version"},
 		{"another slot size", header(12, 128), false, "unknown layout"},
 		{"more slots", header(16, 1024), false, "unknown layout"},
+		{"no agent", remove("agent"), false, "agent cannot be opened"},
+		{"agent is a directory", func(t testing.TB, s share) {
+			remove("agent")(t, s)
+			os.Mkdir(filepath.Join(s.dir, "agent"), 0o755)
+		}, false, "agent is not a file"},
+		{"empty agent", func(t testing.TB, s share) { s.write(t, "agent", nil) }, false, "wrong size"},
+		{"agent cut short", func(t testing.TB, s share) { s.write(t, "agent", agentBytes()[:2112]) }, false, "wrong size"},
+		{"agent of zeros", page(0, 0), false, "not an agent page"},
+		{"usage's magic in agent", page(0, usageMagic), false, "not an agent page"},
+		{"another version of agent", page(4, 2), false, "another version"},
 		{"quota of another GPU", replaceLine(uuid(0), uuid(1)), true, "of another GPU"},
 		{"name without a share id", rename(uuid(0)), true, "not the name of a share"},
 		{"name without a UUID", rename("GPU-1.one"), true, "not the name of a share"},

@@ -11,6 +11,8 @@ import (
 // Constants of abi.h, which TestABI holds to the golden file.
 const (
 	usageMagic   = 0x55514c41
+	agentMagic   = 0x41514c41
+	agentSize    = 4096
 	abiVersion   = 1
 	headerSize   = 4096
 	slotSize     = 256
@@ -37,7 +39,7 @@ func (m *machine) newShare(t testing.TB, card int, id string, memory uint64) sha
 		t.Fatal(err)
 	}
 	s.write(t, "quota", []byte(quotaText(uuid(card), memory)))
-	s.write(t, "agent", make([]byte, 4096))
+	s.write(t, "agent", agentBytes())
 	s.write(t, "usage", usageBytes())
 	return s
 }
@@ -53,6 +55,14 @@ func usageBytes() []byte {
 		binary.NativeEndian.PutUint32(region[4*i:], value)
 	}
 	return region
+}
+
+// agentBytes is an agent page before the first measurement.
+func agentBytes() []byte {
+	page := make([]byte, agentSize)
+	binary.NativeEndian.PutUint32(page[0:], agentMagic)
+	binary.NativeEndian.PutUint32(page[4:], abiVersion)
+	return page
 }
 
 func (s share) write(t testing.TB, name string, data []byte) {

@@ -170,6 +170,12 @@ func (s *setting) makeShare(memory uint64) error {
 	if err := os.WriteFile(filepath.Join(share, "usage"), usage, 0o666); err != nil {
 		return err
 	}
+	agent := make([]byte, 4096)
+	binary.NativeEndian.PutUint32(agent[0:], 0x41514c41)
+	binary.NativeEndian.PutUint32(agent[4:], 1)
+	if err := os.WriteFile(filepath.Join(share, "agent"), agent, 0o644); err != nil {
+		return err
+	}
 	quota := fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent 0\ncore_policy Fixed\npriority 0\n", gpu, memory)
 	return os.WriteFile(filepath.Join(share, "quota"), []byte(quota), 0o644)
 }

@@ -342,6 +342,7 @@ void aq_note_pools(struct aq_gpu *gpu, uint64_t bytes)
 
 void aq_charge_forked(struct aq_share *share)
 {
+	aq_agent_forked(share);
 	aq_lock_reset(&share->slot_lock);
 	share->place = aq_place(0, 0, AQ_NO_SLOT);
 	share->mirror = 0;

@@ -126,6 +126,8 @@ static void load_share(struct aq_share *share, const uint8_t uuid[16])
 	}
 	share->gpu = gpu_add(uuid);
 	if (!why)
+		why = aq_agent_open(share);
+	if (!why)
 		why = aq_region_open(share);
 	if (!why)
 		why = check_distinct(share);

@@ -5,6 +5,7 @@
 #define AQ_SHARE_H
 
 #include "../abi.h"
+#include "agent.h"
 #include "functions.h"
 #include "lock.h"
 #include "quota.h"
@@ -32,6 +33,9 @@ struct aq_share {
 	struct aq_quota quota;
 	uint64_t limit; /* units */
 	struct aq_gpu *gpu;
+	const struct aq_agent *agent; /* read-only */
+	struct aq_agent_view agent_seen;
+	struct aq_lock agent_lock; /* of agent_seen */
 	struct aq_usage *region;
 	int fd;
 	dev_t device;
