@@ -133,6 +133,9 @@ func TestABI(t *testing.T) {
 		"AQ_PENDING_SHIFT": fieldBits, "aq_usage_header.denied_allocs": deniedOffset,
 		"aq_usage_header.magic": 0, "aq_usage_header.abi": 4, "aq_usage_header.hdr_size": 8,
 		"aq_usage_header.slot_size": 12, "aq_usage_header.nslots": 16, "aq_usage_header.hi": 20,
+		"AQ_GENERATION_SHIFT": generationShift, "aq_usage_slot.ctx": contextOffset, "aq_agent.seq": agentSeqOffset,
+		"aq_agent.context_mib": contextMiBOffset, "aq_agent.slot_overhead_mib": slotOverheadOffset,
+		"aq_agent.slot_generation":   slotGenerationOffset,
 		"aq_usage_header.gate_until": 40, "aq_usage_slot.charge": 0,
 	} {
 		if values[name] != strconv.Itoa(constant) {

@@ -28,9 +28,16 @@ type client struct {
 // client starts a program and has it use a card.
 func (m *machine) client(t testing.TB, card int) *client {
 	t.Helper()
+	c := m.idleClient(t)
+	c.want(t, success, "device %d", card)
+	return c
+}
+
+// idleClient starts a program that has no context yet.
+func (m *machine) idleClient(t testing.TB) *client {
+	t.Helper()
 	c := m.startClient(t, compile(t, "client"), "dlsym")
 	c.want(t, success, "init")
-	c.want(t, success, "device %d", card)
 	return c
 }
 

@@ -102,12 +102,12 @@ func TestAShareThatCannotBeTrustedCloses(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, 2)
 			test.ruin(t, m.newShare(t, 0, "one", 64*mib))
-			c := m.client(t, 0)
+			c := m.idleClient(t)
 			checkClosed(t, c, 0)
-			c.want(t, success, "device 1")
 			if test.all {
 				checkClosed(t, c, 1)
 			} else {
+				c.want(t, success, "device 1")
 				c.want(t, success, "alloc 0 %d", 32*mib)
 			}
 			c.exit(t)
@@ -119,17 +119,30 @@ func TestAShareThatCannotBeTrustedCloses(t *testing.T) {
 	}
 }
 
-// checkClosed expects that nothing can be allocated on the current device.
+// checkClosed expects that a card gives nothing: no context either, and so
+// nothing that needs one.
 func checkClosed(t testing.TB, c *client, card int) {
 	t.Helper()
-	c.want(t, success, "pool %d %d", card, card)
+	for _, call := range []string{"primary %d", "context 0 %d", "context-v3 0 %d", "context-v4 0 %d", "green 0 %d", "create 0 2097152 1 %d"} {
+		c.want(t, outOfMemory, call, card)
+	}
+	if answer := strings.Fields(c.do(t, "nvml %d", card)); answer[0] != success || answer[3] != "0" || answer[6] != "0" {
+		t.Errorf("NVML answers %q, want nothing free", answer)
+	}
+}
+
+func TestAShareWithoutMemoryGivesNone(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 0)
+	c := m.client(t, 0) // contexts cost nothing here
+	c.want(t, success, "pool 0 0")
 	for _, call := range []string{"alloc 0 1", "alloc 0 4194304", "managed 0 4096", "pitch 0 10 10",
-		"async 0 4096", fmt.Sprintf("from-pool 0 4096 %d", card), fmt.Sprintf("create 0 2097152 1 %d", card)} {
+		"async 0 4096", "from-pool 0 4096 0", "create 0 2097152 1 0"} {
 		c.want(t, outOfMemory, "%s", call)
 	}
-	if answer := strings.Fields(c.do(t, "info")); answer[0] != success || answer[1] != "0" {
-		t.Errorf("info answers %q, want nothing free", answer)
-	}
+	c.want(t, figures(0, 0), "info")
+	s.checkCharged(t, 0)
+	m.checkLedger(t, 0, 0)
 }
 
 func TestOneBadShareOfAGPUClosesItForTheOthers(t *testing.T) {
@@ -137,7 +150,7 @@ func TestOneBadShareOfAGPUClosesItForTheOthers(t *testing.T) {
 		m := newMachine(t, 1)
 		m.newShare(t, 0, "good", 64*mib)
 		m.newShare(t, 0, bad, 64*mib).write(t, "quota", []byte("version 3\n"))
-		checkClosed(t, m.client(t, 0), 0)
+		checkClosed(t, m.idleClient(t), 0)
 	}
 }
 
@@ -159,7 +172,6 @@ func TestAReadOnlyUsageFileCloses(t *testing.T) {
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	c.start(t)
 	c.want(t, success, "init")
-	c.want(t, success, "device 0")
 	checkClosed(t, c, 0)
 	c.exit(t)
 	if !strings.Contains(c.stderr.String(), "opened for writing") {
@@ -171,10 +183,11 @@ func TestWithoutAFreeSlotNothingIsAllocated(t *testing.T) {
 	m := newMachine(t, 1)
 	s := m.newShare(t, 0, "one", 64*mib)
 	unlock := s.lock(t, lockBase, slotCount)
-	c := m.client(t, 0)
-	c.want(t, outOfMemory, "alloc 0 %d", 2*mib)
+	c := m.idleClient(t)
+	c.want(t, outOfMemory, "device 0") // though a context costs nothing
 	c.want(t, outOfMemory, "create 0 %d 1 0", 2*mib)
 	unlock()
+	c.want(t, success, "device 0")
 	c.want(t, success, "alloc 0 %d", 2*mib)
 	c.exit(t)
 	if said := c.stderr.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "no free slot") {

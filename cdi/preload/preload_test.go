@@ -108,9 +108,9 @@ func compile(t testing.TB, source string, flags ...string) string {
 	return path
 }
 
-// hardware is a machine with so many cards of 16 GiB whose contexts cost
-// nothing, so that the ledger holds allocations only.
-func hardware(cards int) simdriver.Hardware {
+// hardware is a machine with so many cards of 16 GiB, each of whose contexts
+// costs so many MiB.
+func hardware(cards, contextMiB int) simdriver.Hardware {
 	var text strings.Builder
 	text.WriteString("driverVersion: 580.95.05\nnvmlVersion: 13.580.95.05\ncudaVersion: \"13.0\"\ngpus:\n")
 	for i := range cards {
@@ -120,6 +120,9 @@ func hardware(cards int) simdriver.Hardware {
 	hw, err := simdriver.Parse([]byte(text.String()))
 	if err != nil {
 		panic(err)
+	}
+	for i := range hw.GPUs {
+		hw.GPUs[i].ContextMiB = contextMiB
 	}
 	return hw
 }
@@ -135,9 +138,16 @@ type machine struct {
 	dir  string
 }
 
+// newMachine is one whose contexts cost nothing, so that the ledger holds
+// allocations only.
 func newMachine(t testing.TB, cards int) *machine {
 	t.Helper()
-	root, err := simdriver.NewRoot(context.Background(), filepath.Join(t.TempDir(), "driver"), hardware(cards))
+	return newMachineOf(t, hardware(cards, 0))
+}
+
+func newMachineOf(t testing.TB, hw simdriver.Hardware) *machine {
+	t.Helper()
+	root, err := simdriver.NewRoot(context.Background(), filepath.Join(t.TempDir(), "driver"), hw)
 	if errors.Is(err, simdriver.ErrNotRoot) || errors.Is(err, simdriver.ErrNoCompiler) {
 		t.Skipf("the simulated driver cannot be made here: %v", err)
 	}

@@ -22,6 +22,13 @@ const (
 	unitShift    = 20
 	fieldBits    = 22
 	deniedOffset = 128
+
+	generationShift      = 44
+	contextOffset        = 40 // in a slot
+	agentSeqOffset       = 8
+	contextMiBOffset     = 44 // in the agent page, as those below
+	slotOverheadOffset   = 64
+	slotGenerationOffset = 2112
 )
 
 const mib = 1 << 20
@@ -70,6 +77,62 @@ func (s share) write(t testing.TB, name string, data []byte) {
 	if err := os.WriteFile(filepath.Join(s.dir, name), data, 0o666); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// setAgent writes 32-bit fields of the agent page in place, as the node's agent
+// does: programs have it mapped.
+func (s share) setAgent(t testing.TB, fields map[int64]uint32) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(s.dir, "agent"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	write := func(offset int64, value any) {
+		data, err := binary.Append(nil, binary.NativeEndian, value)
+		if err == nil {
+			_, err = file.WriteAt(data, offset)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seq [8]byte
+	if _, err := file.ReadAt(seq[:], agentSeqOffset); err != nil {
+		t.Fatal(err)
+	}
+	last := binary.NativeEndian.Uint64(seq[:])
+	write(agentSeqOffset, last+1)
+	for offset, value := range fields {
+		write(offset, value)
+	}
+	write(agentSeqOffset, last+2)
+}
+
+// setOverhead has the agent say what the process in a slot holds beyond its
+// allocations; of is the generation of the process that was measured.
+func (s share) setOverhead(t testing.TB, slot int, of uint64, mebibytes uint32) {
+	t.Helper()
+	data := readFile(t, filepath.Join(s.dir, "agent"))
+	offset := int64(slotGenerationOffset + slot/4*4)
+	generations := []byte(data[offset : offset+4])
+	generations[slot%4] = byte(of)
+	s.setAgent(t, map[int64]uint32{
+		int64(slotOverheadOffset + 4*slot): mebibytes,
+		offset:                             binary.NativeEndian.Uint32(generations),
+	})
+}
+
+// generation is that of the process which has a slot.
+func (s share) generation(t testing.TB, slot int) uint64 {
+	t.Helper()
+	return binary.NativeEndian.Uint64(s.usage(t)[headerSize+slot*slotSize:]) >> generationShift
+}
+
+// contexts is what the process in a slot says that its contexts cost, in bytes.
+func (s share) contexts(t testing.TB, slot int) uint64 {
+	t.Helper()
+	return binary.NativeEndian.Uint64(s.usage(t)[headerSize+slot*slotSize+contextOffset:])
 }
 
 func (s share) usage(t testing.TB) []byte {

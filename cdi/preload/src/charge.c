@@ -10,7 +10,8 @@
 
 /* Changes the mirror and then the slot. False, and nothing changed: used would
  * pass the limit. */
-static bool change(struct aq_share *share, int64_t used, int64_t pending)
+static bool change_within(struct aq_share *share, int64_t used,
+			  int64_t pending, uint64_t limit)
 {
 	for (;;) {
 		uint64_t place = __atomic_load_n(&share->place,
@@ -18,7 +19,7 @@ static bool change(struct aq_share *share, int64_t used, int64_t pending)
 		unsigned slot = aq_place_slot(place);
 
 		switch (aq_word_change(&share->mirror, aq_place_epoch(place),
-				       used, pending, share->limit)) {
+				       used, pending, limit)) {
 		case AQ_OVER:
 			return false;
 		case AQ_STALE:
@@ -35,6 +36,11 @@ static bool change(struct aq_share *share, int64_t used, int64_t pending)
 			aq_region_move(share, place);
 		return true;
 	}
+}
+
+static bool change(struct aq_share *share, int64_t used, int64_t pending)
+{
+	return change_within(share, used, pending, share->limit);
 }
 
 static struct aq_usage_slot *own_slot(const struct aq_share *share)
@@ -94,7 +100,8 @@ static void give_back(struct aq_hold *hold, unsigned shares)
 			       -(int64_t)hold->parts[i]);
 }
 
-/* Of several shares, each gives what it has room for. */
+/* Of several shares, each gives what it has room for; what aq_charge put on one
+ * of them beyond its limit is missing in all. */
 static bool reserve_split(struct aq_hold *hold)
 {
 	struct aq_gpu *gpu = hold->gpu;
@@ -112,9 +119,10 @@ static bool reserve_split(struct aq_hold *hold)
 			missing -= part;
 		}
 	}
-	if (missing)
-		give_back(hold, gpu->share_count);
-	return missing == 0;
+	if (!missing && aq_used(gpu) <= gpu->limit)
+		return true;
+	give_back(hold, gpu->share_count);
+	return false;
 }
 
 static bool reserve_once(struct aq_hold *hold)
@@ -130,19 +138,16 @@ static bool reserve_once(struct aq_hold *hold)
 /* Room once everything pending has been given back. */
 static uint64_t settled_room(const struct aq_gpu *gpu)
 {
-	uint64_t room = 0;
+	uint64_t held = 0;
 
 	for (unsigned i = 0; i < gpu->share_count; i++) {
 		struct aq_share *share = aq_gpu_share(gpu, i);
 		unsigned hi = aq_region_hi(share);
-		uint64_t used = 0;
 
 		for (unsigned j = 0; j < hi; j++)
-			used += aq_word_settled(aq_region_word(share, j));
-		if (used < share->limit)
-			room += share->limit - used;
+			held += aq_word_settled(aq_region_word(share, j));
 	}
-	return room;
+	return held < gpu->limit ? gpu->limit - held : 0;
 }
 
 /*
@@ -305,6 +310,21 @@ void aq_commit(struct aq_hold *hold, uint32_t keep)
 	}
 }
 
+/* Into the room there is; what there is no room for, to the first share. */
+void aq_charge(struct aq_gpu *gpu, uint32_t units)
+{
+	for (unsigned i = gpu->share_count; i > 0 && units > 0; i--) {
+		struct aq_share *share = aq_gpu_share(gpu, i - 1);
+		uint64_t used = share_used(share);
+		uint64_t room = used < share->limit ? share->limit - used : 0;
+		uint32_t part = i > 1 && room < units ? (uint32_t)room : units;
+
+		if (part && ensure_slot(share) &&
+		    change_within(share, part, 0, AQ_FIELD_MAX))
+			units -= part;
+	}
+}
+
 /* Takes up to n settled units out of a share; says how many. */
 static uint32_t release_part(struct aq_share *share, uint32_t n)
 {
@@ -331,13 +351,37 @@ void aq_release(struct aq_gpu *gpu, uint32_t units)
 	aq_unlock(&gpu->release_lock);
 }
 
+bool aq_take_slots(struct aq_gpu *gpu)
+{
+	for (unsigned i = 0; i < gpu->share_count; i++)
+		if (!ensure_slot(aq_gpu_share(gpu, i)))
+			return false;
+	return true;
+}
+
+/* The share remembers it for the next slot, should it lose this one. */
 void aq_note_pools(struct aq_gpu *gpu, uint64_t bytes)
 {
-	struct aq_usage_slot *slot =
-		gpu->share_count ? own_slot(aq_gpu_share(gpu, 0)) : NULL;
+	struct aq_share *share = gpu->share_count ? aq_gpu_share(gpu, 0) : NULL;
+	struct aq_usage_slot *slot = share ? own_slot(share) : NULL;
 
+	if (!share)
+		return;
+	__atomic_store_n(&share->pools, bytes, __ATOMIC_RELAXED);
 	if (slot)
 		__atomic_store_n(&slot->pools, bytes, __ATOMIC_RELAXED);
+}
+
+void aq_note_contexts(struct aq_gpu *gpu, uint64_t bytes)
+{
+	struct aq_share *share = gpu->share_count ? aq_gpu_share(gpu, 0) : NULL;
+	struct aq_usage_slot *slot = share ? own_slot(share) : NULL;
+
+	if (!share)
+		return;
+	__atomic_store_n(&share->contexts, bytes, __ATOMIC_RELAXED);
+	if (slot)
+		__atomic_store_n(&slot->ctx, bytes, __ATOMIC_RELAXED);
 }
 
 void aq_charge_forked(struct aq_share *share)
@@ -346,4 +390,6 @@ void aq_charge_forked(struct aq_share *share)
 	aq_lock_reset(&share->slot_lock);
 	share->place = aq_place(0, 0, AQ_NO_SLOT);
 	share->mirror = 0;
+	share->pools = 0;
+	share->contexts = 0;
 }

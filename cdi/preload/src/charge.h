@@ -46,14 +46,24 @@ bool aq_reserve_more(struct aq_hold *hold, uint32_t units);
 /* The driver has answered: keeps so many units and gives back the rest. */
 void aq_commit(struct aq_hold *hold, uint32_t keep);
 
+/* Charges what is held already and cannot be given back, whether or not it fits:
+ * where it does not, nothing more is granted until it does. */
+void aq_charge(struct aq_gpu *gpu, uint32_t units);
+
 /* Gives back units that were kept. */
 void aq_release(struct aq_gpu *gpu, uint32_t units);
 
 /* Units that all processes hold of the GPU's shares. */
 uint64_t aq_used(const struct aq_gpu *gpu);
 
-/* Bytes of what this process holds that its memory pools reserve. */
+/* Takes this process's slots, by which the node knows it. False: there are none
+ * left. */
+bool aq_take_slots(struct aq_gpu *gpu);
+
+/* Bytes of what this process holds that its memory pools reserve, and that its
+ * contexts cost: for people and the node's agent. */
 void aq_note_pools(struct aq_gpu *gpu, uint64_t bytes);
+void aq_note_contexts(struct aq_gpu *gpu, uint64_t bytes);
 
 /* In a forked child. */
 void aq_charge_forked(struct aq_share *share);

@@ -1,9 +1,10 @@
 /*
- * The end of a context frees what was allocated in it, without a call that
- * names the pointers. Which of ours are gone is asked of the driver, so nothing
- * about contexts is remembered on the hot path.
+ * Contexts cost memory by themselves (contexts.c), and the end of one frees what
+ * was allocated in it, without a call that names the pointers. Which of ours are
+ * gone is asked of the driver, so nothing about contexts is remembered on the hot
+ * path.
  */
-#include "functions.h"
+#include "contexts.h"
 #include "pointers.h"
 #include "pool.h"
 
@@ -19,29 +20,11 @@ static bool is_alive(uint64_t pointer)
 
 static void sweep(struct aq_gpu *gpu)
 {
-	if (!gpu)
-		return;
 	aq_pointers_sweep(gpu, is_alive);
 	aq_pools_refresh(gpu);
 }
 
-/* A primary context lives on while others hold it. */
-static void sweep_primary(CUdevice device)
-{
-	struct aq_gpu *gpu = NULL;
-	unsigned flags;
-	int active = 0;
-
-	if (aq_real.cuDevicePrimaryCtxGetState &&
-	    aq_real.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
-		    CUDA_SUCCESS &&
-	    active)
-		return;
-	if (aq_gpu_of_device(device, &gpu) == CUDA_SUCCESS)
-		sweep(gpu);
-}
-
-/* The device of a context that need not be current; asked while it lives. */
+/* The device of a context that we did not see made; asked while it lives. */
 static struct aq_gpu *gpu_of(CUcontext context)
 {
 	struct aq_gpu *gpu = NULL;
@@ -55,38 +38,129 @@ static struct aq_gpu *gpu_of(CUcontext context)
 	return gpu;
 }
 
-#define CONTEXT_DESTROY(name)                               \
-	CUresult name(CUcontext context)                    \
-	{                                                   \
-		struct aq_gpu *gpu;                         \
-		CUresult result;                            \
-							    \
-		AQ_ENTER(name);                             \
-		gpu = context ? gpu_of(context) : NULL;     \
-		result = aq_real.name(context);             \
-		if (result == CUDA_SUCCESS)                 \
-			sweep(gpu);                         \
-		return result;                              \
+/* The parameters of all of these end in the device, or have it so named. */
+#define CONTEXT_BEGIN(name, kind, parameters, arguments)           \
+	CUresult name parameters                                   \
+	{                                                          \
+		struct aq_gpu *gpu;                                \
+		CUresult result;                                   \
+								   \
+		AQ_ENTER(name);                                    \
+		result = aq_gpu_of_device(device, &gpu);           \
+		if (result != CUDA_SUCCESS)                        \
+			return result;                             \
+		if (!gpu)                                          \
+			return aq_real.name arguments;             \
+		if (!aq_context_begin(gpu))                        \
+			return CUDA_ERROR_OUT_OF_MEMORY;           \
+		result = aq_real.name arguments;                   \
+		aq_context_made(gpu, device,                       \
+				result ? NULL : *context, kind);   \
+		return result;                                     \
 	}
 
-#define PRIMARY_CONTEXT_END(name)                           \
-	CUresult name(CUdevice device)                      \
-	{                                                   \
-		CUresult result;                            \
-							    \
-		AQ_ENTER(name);                             \
-		result = aq_real.name(device);              \
-		if (result == CUDA_SUCCESS)                 \
-			sweep_primary(device);              \
-		return result;                              \
+CONTEXT_BEGIN(cuCtxCreate, AQ_CREATED,
+	      (CUcontext *context, unsigned flags, CUdevice device),
+	      (context, flags, device))
+CONTEXT_BEGIN(cuCtxCreate_v2, AQ_CREATED,
+	      (CUcontext *context, unsigned flags, CUdevice device),
+	      (context, flags, device))
+CONTEXT_BEGIN(cuCtxCreate_v3, AQ_CREATED,
+	      (CUcontext *context, CUexecAffinityParam *affinities, int count,
+	       unsigned flags, CUdevice device),
+	      (context, affinities, count, flags, device))
+CONTEXT_BEGIN(cuCtxCreate_v4, AQ_CREATED,
+	      (CUcontext *context, CUctxCreateParams *parameters,
+	       unsigned flags, CUdevice device),
+	      (context, parameters, flags, device))
+CONTEXT_BEGIN(cuDevicePrimaryCtxRetain, AQ_PRIMARY,
+	      (CUcontext *context, CUdevice device), (context, device))
+CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
+	      (CUgreenCtx *context, CUdevResourceDesc resources,
+	       CUdevice device, unsigned flags),
+	      (context, resources, device, flags))
+
+#define CONTEXT_END(name, type, kind, otherwise)                    \
+	CUresult name(type context)                                 \
+	{                                                           \
+		struct aq_context ours = { .gpu = NULL };           \
+		bool known;                                         \
+		CUresult result;                                    \
+								    \
+		AQ_ENTER(name);                                     \
+		known = aq_context_take(context, kind, &ours);      \
+		if (!known && context)                              \
+			ours.gpu = otherwise;                       \
+		result = aq_real.name(context);                     \
+		if (result != CUDA_SUCCESS) {                       \
+			if (known)                                  \
+				aq_context_put_back(&ours);         \
+			return result;                              \
+		}                                                   \
+		if (known)                                          \
+			aq_context_retire(&ours);                   \
+		if (ours.gpu)                                       \
+			sweep(ours.gpu);                            \
+		return result;                                      \
 	}
 
-CONTEXT_DESTROY(cuCtxDestroy)
-CONTEXT_DESTROY(cuCtxDestroy_v2)
+#define PRIMARY_CONTEXT_END(name)                                        \
+	CUresult name(CUdevice device)                                   \
+	{                                                                \
+		struct aq_gpu *gpu = NULL;                               \
+		CUresult result;                                         \
+									 \
+		AQ_ENTER(name);                                          \
+		result = aq_real.name(device);                           \
+		if (result == CUDA_SUCCESS &&                            \
+		    aq_gpu_of_device(device, &gpu) == CUDA_SUCCESS &&    \
+		    gpu && aq_primary_ended(gpu, device))                \
+			sweep(gpu);                                      \
+		return result;                                           \
+	}
+
+CONTEXT_END(cuCtxDestroy, CUcontext, AQ_CREATED, gpu_of(context))
+CONTEXT_END(cuCtxDestroy_v2, CUcontext, AQ_CREATED, gpu_of(context))
+CONTEXT_END(cuGreenCtxDestroy, CUgreenCtx, AQ_GREEN, NULL)
 PRIMARY_CONTEXT_END(cuDevicePrimaryCtxRelease)
 PRIMARY_CONTEXT_END(cuDevicePrimaryCtxRelease_v2)
 PRIMARY_CONTEXT_END(cuDevicePrimaryCtxReset)
 PRIMARY_CONTEXT_END(cuDevicePrimaryCtxReset_v2)
+
+static uint32_t limit_units(int limit)
+{
+	size_t bytes = 0;
+
+	if (aq_real.cuCtxGetLimit &&
+	    aq_real.cuCtxGetLimit(&bytes, limit) != CUDA_SUCCESS)
+		return 0;
+	return aq_units(bytes);
+}
+
+/* The device heap and the buffer of printf are memory of the device; what they
+ * are at first is part of what a context costs. Stacks are too, but how much is
+ * the driver's choice of moment and size: the agent measures it. */
+CUresult cuCtxSetLimit(int limit, size_t value)
+{
+	CUcontext context = NULL;
+	uint32_t had, more, now;
+	CUresult result;
+
+	AQ_ENTER(cuCtxSetLimit);
+	if ((limit != CU_LIMIT_MALLOC_HEAP_SIZE &&
+	     limit != CU_LIMIT_PRINTF_FIFO_SIZE) ||
+	    aq_real.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+		return aq_real.cuCtxSetLimit(limit, value);
+	had = limit_units(limit);
+	more = aq_units(value) > had ? aq_units(value) - had : 0;
+	if (!aq_context_grow(context, more))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = aq_real.cuCtxSetLimit(limit, value);
+	now = limit_units(limit);
+	if (now < had + more)
+		aq_context_shrink(context, had + more - now);
+	return result;
+}
 
 /* The first call of most programs, and the moment when all their descriptors of
  * the driver are open: ours, opened now, are closed after them at the end. */

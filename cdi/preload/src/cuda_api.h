@@ -17,6 +17,10 @@ typedef unsigned int CUdeviceptr_v1; /* of the calls older than CUDA 3.2 */
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUexecAffinityParam_st CUexecAffinityParam; /* only passed on */
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 
@@ -30,6 +34,9 @@ enum {
 
 enum {
 	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+
+	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
 
 	CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
 

@@ -10,6 +10,7 @@ static void forked(void)
 	aq_pointers_forked();
 	aq_pools_forked();
 	aq_vmm_forked();
+	aq_contexts_forked();
 }
 
 void aq_fork_watch(void)

@@ -15,5 +15,6 @@ void aq_shares_forked(void);
 void aq_pointers_forked(void);
 void aq_pools_forked(void);
 void aq_vmm_forked(void);
+void aq_contexts_forked(void);
 
 #endif

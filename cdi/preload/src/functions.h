@@ -19,8 +19,13 @@
 #define AQ_PTSZ CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
 #define AQ_WRAPPED_CUDA(X)                                                     \
+	X(cuCtxCreate, "cuCtxCreate", 0, AQ_LEGACY)                            \
+	X(cuCtxCreate_v2, "cuCtxCreate", 3020, AQ_LEGACY)                      \
+	X(cuCtxCreate_v3, "cuCtxCreate", 11040, AQ_LEGACY)                     \
+	X(cuCtxCreate_v4, "cuCtxCreate", 12050, AQ_LEGACY)                     \
 	X(cuCtxDestroy, "cuCtxDestroy", 0, AQ_LEGACY)                          \
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, AQ_LEGACY)                    \
+	X(cuCtxSetLimit, "cuCtxSetLimit", 3010, AQ_LEGACY)                     \
 	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 0,           \
 	  AQ_LEGACY)                                                           \
 	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000,    \
@@ -28,10 +33,14 @@
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 0, AQ_LEGACY)    \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000,        \
 	  AQ_LEGACY)                                                           \
+	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000,          \
+	  AQ_LEGACY)                                                           \
 	X(cuDeviceTotalMem, "cuDeviceTotalMem", 0, AQ_LEGACY)                  \
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, AQ_LEGACY)            \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, AQ_LEGACY)              \
 	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, AQ_LEGACY)           \
+	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, AQ_LEGACY)              \
+	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, AQ_LEGACY)            \
 	X(cuInit, "cuInit", 2000, AQ_LEGACY)                                   \
 	X(cuMemAlloc, "cuMemAlloc", 0, AQ_LEGACY)                              \
 	X(cuMemAllocAsync, "cuMemAllocAsync", 11020, AQ_LEGACY)                \
@@ -68,6 +77,7 @@
 #define AQ_CALLED_CUDA(X)                                                      \
 	X(cuCtxGetCurrent)                                                     \
 	X(cuCtxGetDevice)                                                      \
+	X(cuCtxGetLimit)                                                       \
 	X(cuCtxPopCurrent_v2)                                                  \
 	X(cuCtxPushCurrent_v2)                                                 \
 	X(cuDeviceGetMemPool)                                                  \
@@ -89,16 +99,24 @@
 	cu(name, __VA_ARGS__); \
 	cu(name##_ptsz, __VA_ARGS__)
 
+cu(cuCtxCreate, CUcontext *, unsigned, CUdevice);
+cu(cuCtxCreate_v2, CUcontext *, unsigned, CUdevice);
+cu(cuCtxCreate_v3, CUcontext *, CUexecAffinityParam *, int, unsigned, CUdevice);
+cu(cuCtxCreate_v4, CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
 cu(cuCtxDestroy, CUcontext);
 cu(cuCtxDestroy_v2, CUcontext);
+cu(cuCtxSetLimit, int, size_t);
 cu(cuDevicePrimaryCtxRelease, CUdevice);
 cu(cuDevicePrimaryCtxRelease_v2, CUdevice);
 cu(cuDevicePrimaryCtxReset, CUdevice);
 cu(cuDevicePrimaryCtxReset_v2, CUdevice);
+cu(cuDevicePrimaryCtxRetain, CUcontext *, CUdevice);
 cu(cuDeviceTotalMem, unsigned *, CUdevice);
 cu(cuDeviceTotalMem_v2, size_t *, CUdevice);
 cu(cuGetProcAddress, const char *, void **, int, cuuint64_t);
 cu(cuGetProcAddress_v2, const char *, void **, int, cuuint64_t, int *);
+cu(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
+cu(cuGreenCtxDestroy, CUgreenCtx);
 cu(cuInit, unsigned);
 cu(cuMemAlloc, CUdeviceptr_v1 *, unsigned);
 cu_ptsz(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream);
@@ -131,6 +149,7 @@ AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t,
 /* Only called, through aq_real; never linked to. */
 CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuCtxGetDevice(CUdevice *);
+CUresult cuCtxGetLimit(size_t *, int);
 CUresult cuCtxPopCurrent_v2(CUcontext *);
 CUresult cuCtxPushCurrent_v2(CUcontext);
 CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);

@@ -11,6 +11,7 @@
  * Order: the charge is there before the driver gives, and goes after the driver
  * took back; so what is charged is never less than what is held.
  */
+#include "contexts.h"
 #include "functions.h"
 #include "memory.h"
 #include "pointers.h"
@@ -31,6 +32,7 @@ static uint32_t units_of(uint64_t bytes)
 bool aq_reserve_or_trim(struct aq_hold *hold, struct aq_gpu *gpu,
 			uint32_t units)
 {
+	aq_contexts_look(gpu);
 	return AQ_LIKELY(aq_reserve(hold, gpu, units)) ||
 	       (aq_pools_trim(gpu) && aq_reserve(hold, gpu, units));
 }

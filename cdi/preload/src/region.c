@@ -198,6 +198,8 @@ static unsigned claim_slot(struct aq_share *share, uint64_t *generation)
 				 __ATOMIC_SEQ_CST);
 		memset((char *)slot + sizeof(slot->charge), 0,
 		       sizeof(*slot) - sizeof(slot->charge));
+		slot->pools = share->pools;
+		slot->ctx = share->contexts;
 		write_identity(slot);
 		raise_hi(share, i + 1);
 		return i;

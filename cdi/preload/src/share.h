@@ -42,6 +42,8 @@ struct aq_share {
 	ino_t inode;
 	struct aq_lock slot_lock; /* among our threads: claim, move, reap */
 
+	uint64_t pools, contexts; /* bytes, as noted in our slot */
+
 	_Alignas(64) uint64_t place;
 	uint64_t mirror; /* a charge word */
 };
@@ -56,6 +58,7 @@ struct aq_gpu {
 	uint8_t shares[AQ_SHARES_MAX]; /* by name, so the same everywhere */
 	uint64_t limit;		       /* units, of all its shares */
 	uint64_t memory_bytes;	       /* the same, as the view shows it */
+	uint64_t context_seq; /* the agent's, when contexts.c last looked */
 	struct aq_lock short_lock;     /* among our threads: memory is short */
 	struct aq_lock release_lock;   /* and: one release at a time */
 };

@@ -3,6 +3,7 @@
  * it, by CUDA and by NVML alike. A GPU that is closed has nothing free.
  */
 #include "charge.h"
+#include "contexts.h"
 #include "functions.h"
 #include "pool.h"
 
@@ -16,12 +17,13 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* total and free: the driver's figures. */
-static struct view look(const struct aq_gpu *gpu, uint64_t total, uint64_t free)
+static struct view look(struct aq_gpu *gpu, uint64_t total, uint64_t free)
 {
 	struct view view = { .total = total, .used = total };
 
 	if (gpu->closed)
 		return view;
+	aq_contexts_look(gpu);
 	if (aq_cuda())
 		aq_pools_refresh(gpu);
 	view.total = least(total, gpu->memory_bytes);

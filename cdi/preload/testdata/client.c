@@ -13,56 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/functions.h"
-
-CUresult cuDeviceGet(CUdevice *, int);
-CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
-CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-CUresult cuCtxSetCurrent(CUcontext);
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
-CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr,
-			     unsigned long long);
-CUresult cuStreamSynchronize(CUstream);
-CUresult cuStreamCreate(CUstream *, unsigned);
-nvmlReturn_t nvmlInit_v2(void);
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
-
-/* Name here, name for cuGetProcAddress, version. */
-#define FUNCTIONS(X)                                                  \
-	X(cuInit, "cuInit", 2000)                                     \
-	X(cuDeviceGet, "cuDeviceGet", 2000)                           \
-	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020)              \
-	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000) \
-	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset",      \
-	  11000)                                                      \
-	X(cuCtxCreate_v2, "cuCtxCreate", 3020)                        \
-	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000)                      \
-	X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000)                   \
-	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020)                      \
-	X(cuMemAlloc_v2, "cuMemAlloc", 3020)                          \
-	X(cuMemFree_v2, "cuMemFree", 3020)                            \
-	X(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020)                \
-	X(cuMemAllocManaged, "cuMemAllocManaged", 6000)               \
-	X(cuMemAllocAsync, "cuMemAllocAsync", 11020)                  \
-	X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020)  \
-	X(cuMemFreeAsync, "cuMemFreeAsync", 11020)                    \
-	X(cuMemPoolCreate, "cuMemPoolCreate", 11020)                  \
-	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020)                \
-	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020)                  \
-	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020)      \
-	X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool",     \
-	  11020)                                                      \
-	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020)            \
-	X(cuMemAddressReserve, "cuMemAddressReserve", 10020)          \
-	X(cuMemCreate, "cuMemCreate", 10020)                          \
-	X(cuMemRelease, "cuMemRelease", 10020)                        \
-	X(cuMemMap, "cuMemMap", 10020)                                \
-	X(cuMemUnmap, "cuMemUnmap", 10020)                            \
-	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", \
-	  11000)                                                      \
-	X(cuStreamCreate, "cuStreamCreate", 2000)                     \
-	X(cuStreamSynchronize, "cuStreamSynchronize", 2000)
+#include "client_functions.h"
 
 static struct {
 #define MEMBER(name, base, version) __typeof__(name) *name;
@@ -74,7 +25,6 @@ static struct {
 static CUdeviceptr pointers[SLOTS];
 static CUmemGenericAllocationHandle handles[SLOTS];
 static CUmemoryPool pools[64];
-static CUcontext contexts[64];
 static CUstream streams[64];
 
 static void die(const char *what)
@@ -242,6 +192,8 @@ static void device(int ordinal)
 	answer(result ? result : cuda.cuCtxSetCurrent(context));
 }
 
+#include "client_contexts.h"
+
 static void memory(const char *verb, unsigned long a, unsigned long b,
 		   unsigned long c, unsigned long d)
 {
@@ -318,12 +270,6 @@ static int other(const char *verb, unsigned long a, unsigned long b)
 		answer(cuda.cuInit(0));
 	} else if (!strcmp(verb, "device")) {
 		device((int)a);
-	} else if (!strcmp(verb, "context")) {
-		answer(cuda.cuCtxCreate_v2(&contexts[a], 0, (CUdevice)b));
-	} else if (!strcmp(verb, "context-destroy")) {
-		answer(cuda.cuCtxDestroy_v2(contexts[a]));
-	} else if (!strcmp(verb, "reset")) {
-		answer(cuda.cuDevicePrimaryCtxReset_v2((CUdevice)a));
 	} else if (!strcmp(verb, "info")) {
 		info();
 	} else if (!strcmp(verb, "info-null")) {
@@ -367,7 +313,8 @@ int main(int argc, char **argv)
 			continue;
 		if (!strcmp(verb, "exit"))
 			exit((int)a);
-		if (!other(verb, a, b) && !stream_ordered(verb, a, b, c))
+		if (!other(verb, a, b) && !context_verbs(verb, a, b) &&
+		    !stream_ordered(verb, a, b, c))
 			memory(verb, a, b, c, d);
 	}
 	return 0;

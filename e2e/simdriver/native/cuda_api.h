@@ -22,6 +22,7 @@ typedef enum {
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_ALREADY_MAPPED = 208,
 	CUDA_ERROR_NOT_MAPPED = 211,
+	CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
 	CUDA_ERROR_INVALID_HANDLE = 400,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
@@ -36,6 +37,8 @@ typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef struct CUstream_st *CUstream;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
@@ -106,6 +109,13 @@ enum { /* CUpointer_attribute */
 enum { /* CUmemorytype */
 	CU_MEMORYTYPE_HOST = 1,
 	CU_MEMORYTYPE_DEVICE = 2,
+};
+
+enum { /* CUlimit, as far as it is simulated */
+	CU_LIMIT_STACK_SIZE = 0,
+	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+	CU_LIMITS = 3,
 };
 
 enum { /* CUmemAttach_flags */
@@ -209,6 +219,11 @@ CU_API(cuCtxGetDevice_v2, CUdevice *device, CUcontext context);
 CU_API(cuCtxSynchronize, void);
 CU_API(cuCtxSynchronize_v2, CUcontext context);
 CU_API(cuCtxGetApiVersion, CUcontext context, unsigned *version);
+CU_API(cuCtxSetLimit, int limit, size_t value);
+CU_API(cuCtxGetLimit, size_t *value, int limit);
+CU_API(cuGreenCtxCreate, CUgreenCtx *green, CUdevResourceDesc resources,
+       CUdevice device, unsigned flags);
+CU_API(cuGreenCtxDestroy, CUgreenCtx green);
 
 CU_API(cuMemGetInfo_v2, size_t *available, size_t *total);
 CU_API(cuMemAlloc_v2, CUdeviceptr *pointer, size_t bytes);

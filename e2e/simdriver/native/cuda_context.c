@@ -111,6 +111,7 @@ CUresult context_activate_locked(CUcontext context)
 		blocks_give_locked(context->device, cost);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	limits_begin_locked(context);
 	context->alive = true;
 	return CUDA_SUCCESS;
 }
@@ -128,6 +129,7 @@ void context_deactivate_locked(CUcontext context)
 		region_remove_locked(region);
 		region_free_locked(region);
 	}
+	limits_end_locked(context);
 	uint64_t cost = context_cost(context->device);
 	if (cost != 0)
 		blocks_give_locked(context->device, cost);

@@ -62,6 +62,10 @@ static const struct entry entries[] = {
 	ABI(cuCtxSynchronize, 2000, cuCtxSynchronize),
 	ABI(cuCtxSynchronize, 13000, cuCtxSynchronize_v2),
 	ABI(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion),
+	ABI(cuCtxSetLimit, 3010, cuCtxSetLimit),
+	ABI(cuCtxGetLimit, 3010, cuCtxGetLimit),
+	ABI(cuGreenCtxCreate, 12040, cuGreenCtxCreate),
+	ABI(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy),
 
 	ABI(cuMemGetInfo, 3020, cuMemGetInfo_v2),
 	ABI(cuMemAlloc, 3020, cuMemAlloc_v2),

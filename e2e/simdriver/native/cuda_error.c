@@ -16,6 +16,7 @@ static const struct {
 	ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
 	ERROR(CUDA_ERROR_ALREADY_MAPPED, "resource already mapped"),
 	ERROR(CUDA_ERROR_NOT_MAPPED, "resource not mapped"),
+	ERROR(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported"),
 	ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
 	ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
 	ERROR(CUDA_ERROR_NOT_READY, "device not ready"),

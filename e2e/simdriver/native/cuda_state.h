@@ -62,6 +62,7 @@ struct CUctx_st {
 	bool primary, alive;
 	unsigned references; /* of a primary context */
 	unsigned flags;
+	uint64_t limits[CU_LIMITS];
 	struct arena *arena;	/* small cuMemAlloc memory */
 	struct region *regions; /* all other memory that dies with it */
 };
@@ -72,6 +73,10 @@ CUresult context_create_locked(CUcontext *context, CUdevice device,
 			       unsigned flags, bool primary);
 CUresult context_activate_locked(CUcontext context);
 void context_deactivate_locked(CUcontext context);
+
+/* cuda_limit.c: what a context's limits are at first, and what they took. */
+void limits_begin_locked(CUcontext context);
+void limits_end_locked(CUcontext context);
 
 /* Device memory of a card in whole blocks, from the ledger. When the card is
  * full, what this process's pools hold unused is given back first. */

@@ -662,6 +662,8 @@ static void churn(void)
 	}
 }
 
+#include "check_memory.h"
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -680,6 +682,8 @@ int main(int argc, char **argv)
 		{ "versions", check_versions },
 		{ "fork", check_fork },
 		{ "context cost", check_context_cost },
+		{ "limits", check_limits },
+		{ "green", check_green },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
 		{ "beside nvml", beside_nvml },

@@ -1,0 +1,62 @@
+/*
+ * The functions that the client calls, by the name and version under which
+ * cuGetProcAddress gives each.
+ */
+#include "../src/functions.h"
+
+CUresult cuDeviceGet(CUdevice *, int);
+CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr,
+			     unsigned long long);
+CUresult cuStreamSynchronize(CUstream);
+CUresult cuStreamCreate(CUstream *, unsigned);
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
+
+/* Name here, name for cuGetProcAddress, version. */
+#define MEMORY_FUNCTIONS(X)                                           \
+	X(cuInit, "cuInit", 2000)                                     \
+	X(cuDeviceGet, "cuDeviceGet", 2000)                           \
+	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020)              \
+	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020)                      \
+	X(cuMemAlloc_v2, "cuMemAlloc", 3020)                          \
+	X(cuMemFree_v2, "cuMemFree", 3020)                            \
+	X(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020)                \
+	X(cuMemAllocManaged, "cuMemAllocManaged", 6000)               \
+	X(cuMemAllocAsync, "cuMemAllocAsync", 11020)                  \
+	X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020)  \
+	X(cuMemFreeAsync, "cuMemFreeAsync", 11020)                    \
+	X(cuMemPoolCreate, "cuMemPoolCreate", 11020)                  \
+	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020)                \
+	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020)                  \
+	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020)      \
+	X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool",     \
+	  11020)                                                      \
+	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020)            \
+	X(cuMemAddressReserve, "cuMemAddressReserve", 10020)          \
+	X(cuMemCreate, "cuMemCreate", 10020)                          \
+	X(cuMemRelease, "cuMemRelease", 10020)                        \
+	X(cuMemMap, "cuMemMap", 10020)                                \
+	X(cuMemUnmap, "cuMemUnmap", 10020)                            \
+	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", \
+	  11000)                                                      \
+	X(cuStreamCreate, "cuStreamCreate", 2000)                     \
+	X(cuStreamSynchronize, "cuStreamSynchronize", 2000)
+
+#define CONTEXT_FUNCTIONS(X)                                            \
+	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000)   \
+	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease",    \
+	  11000)                                                        \
+	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000) \
+	X(cuCtxCreate_v2, "cuCtxCreate", 3020)                          \
+	X(cuCtxCreate_v3, "cuCtxCreate", 11040)                         \
+	X(cuCtxCreate_v4, "cuCtxCreate", 12050)                         \
+	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000)                        \
+	X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000)                     \
+	X(cuCtxSetLimit, "cuCtxSetLimit", 3010)                         \
+	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040)                  \
+	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040)
+
+#define FUNCTIONS(X) MEMORY_FUNCTIONS(X) CONTEXT_FUNCTIONS(X)
