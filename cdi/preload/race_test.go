@@ -228,15 +228,18 @@ func TestAProcessThatClosedOurDescriptorIsChargedAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine(t, 1)
 			s := m.newShare(t, 0, "one", 16*mib)
-			a, b := m.client(t, 0), m.client(t, 0)
+			a, b := m.client(t, 0), m.idleClient(t)
 			a.want(t, success, "alloc 0 %d", 8*mib)
 			if test.had > 0 {
+				b.want(t, success, "device 0")
 				b.want(t, success, "alloc 9 %d", test.had)
 			}
 			a.want(t, success, "close-ours")
 			a.want(t, success, "alloc 1 %d", 4*mib) // nobody has noticed yet
 			s.checkCharged(t, 12*mib+test.had)
-			// Its lock is gone, so b takes it for dead when memory is short...
+			// Its lock is gone, so b takes it for dead: when it wants a slot,
+			// or when memory is short...
+			b.want(t, success, "device 0")
 			b.want(t, success, "alloc 0 %d", 6*mib-test.had)
 			// ...and its next call puts it back on the books, in a new slot.
 			a.want(t, outOfMemory, "alloc 2 %d", 2*mib)

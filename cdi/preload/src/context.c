@@ -4,6 +4,7 @@
  * gone is asked of the driver, so nothing about contexts is remembered on the hot
  * path.
  */
+#include "arrays.h"
 #include "contexts.h"
 #include "pointers.h"
 #include "pool.h"
@@ -18,8 +19,9 @@ static bool is_alive(uint64_t pointer)
 		       pointer) == CUDA_SUCCESS;
 }
 
-static void sweep(struct aq_gpu *gpu)
+static void sweep(struct aq_gpu *gpu, CUcontext context)
 {
+	aq_arrays_sweep(context);
 	aq_pointers_sweep(gpu, is_alive);
 	aq_pools_refresh(gpu);
 }
@@ -100,7 +102,7 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 		if (known)                                          \
 			aq_context_retire(&ours);                   \
 		if (ours.gpu)                                       \
-			sweep(ours.gpu);                            \
+			sweep(ours.gpu, (CUcontext)context);        \
 		return result;                                      \
 	}
 
@@ -108,14 +110,15 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 	CUresult name(CUdevice device)                                   \
 	{                                                                \
 		struct aq_gpu *gpu = NULL;                               \
+		CUcontext context;                                       \
 		CUresult result;                                         \
 									 \
 		AQ_ENTER(name);                                          \
 		result = aq_real.name(device);                           \
 		if (result == CUDA_SUCCESS &&                            \
 		    aq_gpu_of_device(device, &gpu) == CUDA_SUCCESS &&    \
-		    gpu && aq_primary_ended(gpu, device))                \
-			sweep(gpu);                                      \
+		    gpu && aq_primary_ended(gpu, device, &context))      \
+			sweep(gpu, context);                             \
 		return result;                                           \
 	}
 

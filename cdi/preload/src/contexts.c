@@ -206,8 +206,10 @@ static bool is_active(CUdevice device)
 
 /* Asked under the lock: a retain that follows finds the entry gone, one that
  * came before makes the context active. */
-static bool primary_ended(const struct aq_gpu *gpu, CUdevice device)
+static bool primary_ended(const struct aq_gpu *gpu, CUdevice device,
+			  CUcontext *context)
 {
+	*context = NULL;
 	if (is_active(device))
 		return false;
 	for (uint32_t i = 0; i < contexts.capacity; i++) {
@@ -215,6 +217,7 @@ static bool primary_ended(const struct aq_gpu *gpu, CUdevice device)
 
 		if (entry->key && kind_of(entry) == AQ_PRIMARY &&
 		    gpu_of(entry) == gpu) {
+			*context = (CUcontext)(uintptr_t)entry->key;
 			forget(entry);
 			break;
 		}
@@ -222,12 +225,12 @@ static bool primary_ended(const struct aq_gpu *gpu, CUdevice device)
 	return true;
 }
 
-bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device)
+bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device, CUcontext *context)
 {
 	bool ended;
 
 	aq_lock(&contexts_lock);
-	ended = primary_ended(gpu, device);
+	ended = primary_ended(gpu, device, context);
 	aq_unlock(&contexts_lock);
 	return ended;
 }
@@ -236,12 +239,14 @@ bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device)
 void aq_context_retire(const struct aq_context *context)
 {
 	const struct aq_entry entry = { context->key, context->value };
+	CUcontext primary;
 
 	aq_lock(&contexts_lock);
 	retire(context->value);
 	if (kind_of(&entry) == AQ_GREEN)
 		primary_ended(context->gpu,
-			      (CUdevice)(entry.value >> DEVICE_SHIFT & 0xffff));
+			      (CUdevice)(entry.value >> DEVICE_SHIFT & 0xffff),
+			      &primary);
 	aq_unlock(&contexts_lock);
 }
 

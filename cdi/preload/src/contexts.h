@@ -38,8 +38,9 @@ bool aq_context_take(const void *handle, enum aq_context_kind kind,
 void aq_context_put_back(const struct aq_context *context);
 void aq_context_retire(const struct aq_context *context);
 
-/* Whether the primary context, which lives while anyone holds it, has ended. */
-bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device);
+/* Whether the primary context, which lives while anyone holds it, has ended.
+ * *context: its handle, or NULL when we did not see it begin. */
+bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device, CUcontext *context);
 
 /* Units that a context takes beyond what any takes, such as a larger heap: more
  * of it before it grows, less after it shrank. A context that we did not see made

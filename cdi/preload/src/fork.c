@@ -11,6 +11,8 @@ static void forked(void)
 	aq_pools_forked();
 	aq_vmm_forked();
 	aq_contexts_forked();
+	aq_arrays_forked();
+	aq_sparse_forked();
 }
 
 void aq_fork_watch(void)

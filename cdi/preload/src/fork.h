@@ -16,5 +16,7 @@ void aq_pointers_forked(void);
 void aq_pools_forked(void);
 void aq_vmm_forked(void);
 void aq_contexts_forked(void);
+void aq_arrays_forked(void);
+void aq_sparse_forked(void);
 
 #endif

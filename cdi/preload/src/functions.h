@@ -19,6 +19,11 @@
 #define AQ_PTSZ CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
 #define AQ_WRAPPED_CUDA(X)                                                     \
+	X(cuArray3DCreate, "cuArray3DCreate", 0, AQ_LEGACY)                    \
+	X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, AQ_LEGACY)              \
+	X(cuArrayCreate, "cuArrayCreate", 0, AQ_LEGACY)                        \
+	X(cuArrayCreate_v2, "cuArrayCreate", 3020, AQ_LEGACY)                  \
+	X(cuArrayDestroy, "cuArrayDestroy", 2000, AQ_LEGACY)                   \
 	X(cuCtxCreate, "cuCtxCreate", 0, AQ_LEGACY)                            \
 	X(cuCtxCreate_v2, "cuCtxCreate", 3020, AQ_LEGACY)                      \
 	X(cuCtxCreate_v3, "cuCtxCreate", 11040, AQ_LEGACY)                     \
@@ -61,6 +66,8 @@
 	X(cuMemGetInfo, "cuMemGetInfo", 0, AQ_LEGACY)                          \
 	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, AQ_LEGACY)                    \
 	X(cuMemMap, "cuMemMap", 10020, AQ_LEGACY)                              \
+	X(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010, AQ_LEGACY)          \
+	X(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 11010, AQ_PTSZ)       \
 	X(cuMemPoolCreate, "cuMemPoolCreate", 11020, AQ_LEGACY)                \
 	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, AQ_LEGACY)              \
 	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, AQ_LEGACY)    \
@@ -68,13 +75,16 @@
 	X(cuMemRelease, "cuMemRelease", 10020, AQ_LEGACY)                      \
 	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000,   \
 	  AQ_LEGACY)                                                           \
-	X(cuMemUnmap, "cuMemUnmap", 10020, AQ_LEGACY)
+	X(cuMemUnmap, "cuMemUnmap", 10020, AQ_LEGACY)                          \
+	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, AQ_LEGACY)   \
+	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, AQ_LEGACY)
 
 #define AQ_WRAPPED_NVML(X)                                                     \
 	X(nvmlDeviceGetMemoryInfo, "", 0, 0)                                   \
 	X(nvmlDeviceGetMemoryInfo_v2, "", 0, 0)
 
 #define AQ_CALLED_CUDA(X)                                                      \
+	X(cuArrayGetMemoryRequirements)                                        \
 	X(cuCtxGetCurrent)                                                     \
 	X(cuCtxGetDevice)                                                      \
 	X(cuCtxGetLimit)                                                       \
@@ -85,6 +95,7 @@
 	X(cuDeviceGetUuid_v2)                                                  \
 	X(cuDevicePrimaryCtxGetState)                                          \
 	X(cuMemPoolGetAttribute)                                               \
+	X(cuMipmappedArrayGetMemoryRequirements)                               \
 	X(cuPointerGetAttribute)                                               \
 	X(cuStreamGetCtx)                                                      \
 	X(cuStreamGetCtx_ptsz)                                                 \
@@ -99,6 +110,11 @@
 	cu(name, __VA_ARGS__); \
 	cu(name##_ptsz, __VA_ARGS__)
 
+cu(cuArray3DCreate, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR_v1 *);
+cu(cuArray3DCreate_v2, CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
+cu(cuArrayCreate, CUarray *, const CUDA_ARRAY_DESCRIPTOR_v1 *);
+cu(cuArrayCreate_v2, CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
+cu(cuArrayDestroy, CUarray);
 cu(cuCtxCreate, CUcontext *, unsigned, CUdevice);
 cu(cuCtxCreate_v2, CUcontext *, unsigned, CUdevice);
 cu(cuCtxCreate_v3, CUcontext *, CUexecAffinityParam *, int, unsigned, CUdevice);
@@ -134,6 +150,7 @@ cu(cuMemGetInfo, unsigned *, unsigned *);
 cu(cuMemGetInfo_v2, size_t *, size_t *);
 cu(cuMemMap, CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
    unsigned long long);
+cu_ptsz(cuMemMapArrayAsync, CUarrayMapInfo *, unsigned, CUstream);
 cu(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *);
 cu(cuMemPoolDestroy, CUmemoryPool);
 cu(cuMemPoolSetAttribute, CUmemoryPool, int, void *);
@@ -141,12 +158,17 @@ cu(cuMemPoolTrimTo, CUmemoryPool, size_t);
 cu(cuMemRelease, CUmemGenericAllocationHandle);
 cu(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *, void *);
 cu(cuMemUnmap, CUdeviceptr, size_t);
+cu(cuMipmappedArrayCreate, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *,
+   unsigned);
+cu(cuMipmappedArrayDestroy, CUmipmappedArray);
 
 AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t *);
 AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t,
 						  nvmlMemory_v2_t *);
 
 /* Only called, through aq_real; never linked to. */
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *, CUarray,
+				      CUdevice);
 CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuCtxGetDevice(CUdevice *);
 CUresult cuCtxGetLimit(size_t *, int);
@@ -157,6 +179,8 @@ CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
 CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void *);
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *,
+					       CUmipmappedArray, CUdevice);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
 CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuStreamGetCtx_ptsz(CUstream, CUcontext *);

@@ -95,7 +95,7 @@ static bool is_cuda(const struct function *f)
 }
 
 /* The identity table: the driver's pointer to our wrapper. */
-#define TRANSLATIONS 256u /* several times the wrapped functions */
+#define TRANSLATIONS 1024u /* several times the wrapped functions */
 static struct {
 	void *real, *wrapper;
 } translations[TRANSLATIONS];
@@ -103,7 +103,7 @@ static struct {
 static unsigned translation_slot(const void *real)
 {
 	uint64_t h = (uint64_t)(uintptr_t)real * UINT64_C(0x9e3779b97f4a7c15);
-	unsigned i = (unsigned)(h >> 56) % TRANSLATIONS;
+	unsigned i = (unsigned)(h >> 54) % TRANSLATIONS;
 
 	while (translations[i].real && translations[i].real != real)
 		i = (i + 1) % TRANSLATIONS;

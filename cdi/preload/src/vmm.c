@@ -14,8 +14,8 @@
 #include "functions.h"
 #include "memory.h"
 #include "table.h"
+#include "vmm.h"
 
-#define NO_OBJECT 0u
 #define OBJECTS_MIN 256u
 
 struct object {
@@ -26,15 +26,24 @@ struct object {
 };
 
 static struct aq_lock vmm_lock;
-static struct object *objects; /* the first is NO_OBJECT */
+static struct object *objects; /* the first is AQ_NO_OBJECT */
 static uint32_t object_count, object_capacity, unused_objects;
 
 static struct aq_table handles;	 /* to object << 32 | references */
 static struct aq_table mappings; /* address to size in pages << 24 | object */
 
 #define PAGE_SHIFT 12u
-#define OBJECT_BITS 24u
-#define OBJECT_MASK ((UINT64_C(1) << OBJECT_BITS) - 1)
+#define OBJECT_MASK ((UINT64_C(1) << AQ_OBJECT_BITS) - 1)
+
+void aq_vmm_lock(void)
+{
+	aq_lock(&vmm_lock);
+}
+
+void aq_vmm_unlock(void)
+{
+	aq_unlock(&vmm_lock);
+}
 
 static bool grow_objects(void)
 {
@@ -60,41 +69,41 @@ static bool grow_objects(void)
 	return true;
 }
 
-/* An object with one holder, or NO_OBJECT when our own memory is short. */
+/* An object with one holder, or AQ_NO_OBJECT when our own memory is short. */
 static uint32_t object_new(struct aq_gpu *gpu, uint32_t units)
 {
 	uint32_t i = unused_objects;
 
-	if (i != NO_OBJECT)
+	if (i != AQ_NO_OBJECT)
 		unused_objects = objects[i].next_unused;
 	else if (object_count < object_capacity || grow_objects())
 		i = object_count++;
 	else
-		return NO_OBJECT;
+		return AQ_NO_OBJECT;
 	objects[i] = (struct object){ gpu, units, 1, 0 };
 	return i;
 }
 
-static void object_hold(uint32_t i)
+void aq_vmm_hold(uint32_t i)
 {
-	if (i != NO_OBJECT)
+	if (i != AQ_NO_OBJECT)
 		objects[i].holders++;
 }
 
-static void object_leave(uint32_t i)
+void aq_vmm_leave(uint32_t i)
 {
-	if (i == NO_OBJECT || --objects[i].holders > 0)
+	if (i == AQ_NO_OBJECT || --objects[i].holders > 0)
 		return;
 	aq_release(objects[i].gpu, objects[i].units);
 	objects[i].next_unused = unused_objects;
 	unused_objects = i;
 }
 
-static uint32_t object_of(CUmemGenericAllocationHandle handle)
+uint32_t aq_vmm_object(CUmemGenericAllocationHandle handle)
 {
 	struct aq_entry *entry = aq_table_find(&handles, handle);
 
-	return entry ? (uint32_t)(entry->value >> 32) : NO_OBJECT;
+	return entry ? (uint32_t)(entry->value >> 32) : AQ_NO_OBJECT;
 }
 
 /* One more reference to the object by that handle; room has been made. A handle
@@ -107,7 +116,7 @@ static void handle_add(CUmemGenericAllocationHandle handle, uint32_t object)
 		uint32_t stale = (uint32_t)(entry->value >> 32);
 
 		for (uint32_t n = (uint32_t)entry->value; n > 0; n--)
-			object_leave(stale);
+			aq_vmm_leave(stale);
 		aq_table_remove(&handles, entry);
 		entry = NULL;
 	}
@@ -119,7 +128,7 @@ static void handle_add(CUmemGenericAllocationHandle handle, uint32_t object)
 
 static uint64_t mapping_size(const struct aq_entry *mapping)
 {
-	return mapping->value >> OBJECT_BITS << PAGE_SHIFT;
+	return mapping->value >> AQ_OBJECT_BITS << PAGE_SHIFT;
 }
 
 static uint32_t mapping_object(const struct aq_entry *mapping)
@@ -132,7 +141,7 @@ static void mapping_remove(struct aq_entry *mapping)
 	uint32_t object = mapping_object(mapping);
 
 	aq_table_remove(&mappings, mapping);
-	object_leave(object);
+	aq_vmm_leave(object);
 }
 
 /* Room has been made. What was mapped there before is not any more. */
@@ -140,27 +149,27 @@ static void mapping_add(uint64_t address, uint64_t size, uint32_t object)
 {
 	struct aq_entry *stale = aq_table_find(&mappings, address);
 
-	object_hold(object);
+	aq_vmm_hold(object);
 	if (stale)
 		mapping_remove(stale);
 	aq_table_put(&mappings, address,
-		     size >> PAGE_SHIFT << OBJECT_BITS | object);
+		     size >> PAGE_SHIFT << AQ_OBJECT_BITS | object);
 }
 
 static bool record_created(CUmemGenericAllocationHandle handle,
 			   struct aq_hold *hold)
 {
-	uint32_t object = NO_OBJECT;
+	uint32_t object = AQ_NO_OBJECT;
 
 	aq_lock(&vmm_lock);
 	if (aq_table_make_room(&handles, 1))
 		object = object_new(hold->gpu, hold->units);
-	if (object != NO_OBJECT) {
+	if (object != AQ_NO_OBJECT) {
 		handle_add(handle, object);
 		aq_commit(hold, hold->units);
 	}
 	aq_unlock(&vmm_lock);
-	return object != NO_OBJECT;
+	return object != AQ_NO_OBJECT;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
@@ -207,7 +216,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 		if ((uint32_t)--entry->value == 0)
 			aq_table_remove(&handles, entry);
-		object_leave(object);
+		aq_vmm_leave(object);
 	}
 	aq_unlock(&vmm_lock);
 	return result;
@@ -225,7 +234,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
 	if (aq_table_make_room(&mappings, 1))
 		result = aq_real.cuMemMap(pointer, size, offset, handle, flags);
 	if (result == CUDA_SUCCESS)
-		mapping_add(pointer, size, object_of(handle));
+		mapping_add(pointer, size, aq_vmm_object(handle));
 	aq_unlock(&vmm_lock);
 	return result;
 }
@@ -258,7 +267,7 @@ static uint32_t object_at(uint64_t address)
 		    address - mapping->key < mapping_size(mapping))
 			return mapping_object(mapping);
 	}
-	return NO_OBJECT;
+	return AQ_NO_OBJECT;
 }
 
 /* The handle may be one that is still held, or a new one. */
@@ -274,8 +283,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
 	if (result == CUDA_SUCCESS) {
 		uint32_t object = object_at((uint64_t)(uintptr_t)address);
 
-		if (object != NO_OBJECT) {
-			object_hold(object);
+		if (object != AQ_NO_OBJECT) {
+			aq_vmm_hold(object);
 			handle_add(*handle, object);
 		}
 	}
@@ -289,5 +298,5 @@ void aq_vmm_forked(void)
 	aq_table_clear(&handles);
 	aq_table_clear(&mappings);
 	object_count = objects ? 1 : 0;
-	unused_objects = NO_OBJECT;
+	unused_objects = AQ_NO_OBJECT;
 }

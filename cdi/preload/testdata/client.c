@@ -192,6 +192,7 @@ static void device(int ordinal)
 	answer(result ? result : cuda.cuCtxSetCurrent(context));
 }
 
+#include "client_arrays.h"
 #include "client_contexts.h"
 
 static void memory(const char *verb, unsigned long a, unsigned long b,
@@ -314,6 +315,7 @@ int main(int argc, char **argv)
 		if (!strcmp(verb, "exit"))
 			exit((int)a);
 		if (!other(verb, a, b) && !context_verbs(verb, a, b) &&
+		    !array_verbs(verb, a, b, c, d) &&
 		    !stream_ordered(verb, a, b, c))
 			memory(verb, a, b, c, d);
 	}

@@ -59,4 +59,17 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040)                  \
 	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040)
 
-#define FUNCTIONS(X) MEMORY_FUNCTIONS(X) CONTEXT_FUNCTIONS(X)
+#define ARRAY_FUNCTIONS(X)                                              \
+	X(cuArrayCreate_v2, "cuArrayCreate", 3020)                      \
+	X(cuArray3DCreate_v2, "cuArray3DCreate", 3020)                  \
+	X(cuArrayDestroy, "cuArrayDestroy", 2000)                       \
+	X(cuArrayGetMemoryRequirements, "cuArrayGetMemoryRequirements", \
+	  11060)                                                        \
+	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000)       \
+	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000)     \
+	X(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010)
+
+#define FUNCTIONS(X)         \
+	MEMORY_FUNCTIONS(X)  \
+	CONTEXT_FUNCTIONS(X) \
+	ARRAY_FUNCTIONS(X)

@@ -39,6 +39,8 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUstream_st *CUstream;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
@@ -118,6 +120,18 @@ enum { /* CUlimit, as far as it is simulated */
 	CU_LIMITS = 3,
 };
 
+enum { /* of array descriptors */
+	CUDA_ARRAY3D_LAYERED = 0x01,
+	CUDA_ARRAY3D_CUBEMAP = 0x04,
+	CUDA_ARRAY3D_SPARSE = 0x40,
+	CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
+};
+
+enum { /* CUmemOperationType */
+	CU_MEM_OPERATION_TYPE_MAP = 1,
+	CU_MEM_OPERATION_TYPE_UNMAP = 2,
+};
+
 enum { /* CUmemAttach_flags */
 	CU_MEM_ATTACH_GLOBAL = 1,
 	CU_MEM_ATTACH_HOST = 2,
@@ -164,6 +178,40 @@ typedef struct {
 	int flags;
 } CUmemAccessDesc;
 
+typedef struct {
+	size_t Width, Height;
+	int Format;
+	unsigned NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+	size_t Width, Height, Depth;
+	int Format;
+	unsigned NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+	size_t size, alignment;
+	unsigned reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+typedef struct {
+	int resourceType; /* 0: array, 1: mipmapped array */
+	void *resource;
+	int subresourceType;
+	/* A level: level, layer, offset and extent in three dimensions. A tail:
+	 * layer, then offset and size of 64 bits. */
+	unsigned subresource[8] __attribute__((aligned(8)));
+	int memOperationType;
+	int memHandleType;
+	CUmemGenericAllocationHandle memHandle;
+	unsigned long long offset;
+	unsigned deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+
+_Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "CUDA_ARRAY_DESCRIPTOR");
+_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
+_Static_assert(sizeof(CUarrayMapInfo) == 96, "CUarrayMapInfo");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
@@ -269,6 +317,22 @@ CU_API(cuMemGetAllocationGranularity, size_t *granularity,
        const CUmemAllocationProp *properties, int option);
 CU_API(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *properties,
        CUmemGenericAllocationHandle handle);
+
+CU_API_PTSZ(cuMemMapArrayAsync, CUarrayMapInfo *infos, unsigned count,
+	    CUstream stream);
+CU_API(cuArrayCreate_v2, CUarray *array,
+       const CUDA_ARRAY_DESCRIPTOR *description);
+CU_API(cuArray3DCreate_v2, CUarray *array,
+       const CUDA_ARRAY3D_DESCRIPTOR *description);
+CU_API(cuArrayDestroy, CUarray array);
+CU_API(cuArrayGetMemoryRequirements, CUDA_ARRAY_MEMORY_REQUIREMENTS *need,
+       CUarray array, CUdevice device);
+CU_API(cuMipmappedArrayCreate, CUmipmappedArray *array,
+       const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned levels);
+CU_API(cuMipmappedArrayDestroy, CUmipmappedArray array);
+CU_API(cuMipmappedArrayGetMemoryRequirements,
+       CUDA_ARRAY_MEMORY_REQUIREMENTS *need, CUmipmappedArray array,
+       CUdevice device);
 
 CU_API(cuStreamCreate, CUstream *stream, unsigned flags);
 CU_API(cuStreamCreateWithPriority, CUstream *stream, unsigned flags,

@@ -129,6 +129,7 @@ void context_deactivate_locked(CUcontext context)
 		region_remove_locked(region);
 		region_free_locked(region);
 	}
+	arrays_end_locked(context);
 	limits_end_locked(context);
 	uint64_t cost = context_cost(context->device);
 	if (cost != 0)

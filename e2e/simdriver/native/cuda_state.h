@@ -64,6 +64,7 @@ struct CUctx_st {
 	unsigned flags;
 	uint64_t limits[CU_LIMITS];
 	struct arena *arena;	/* small cuMemAlloc memory */
+	struct arena *array_arena; /* small arrays, once there is one */
 	struct region *regions; /* all other memory that dies with it */
 };
 
@@ -155,6 +156,14 @@ bool pools_release_locked(CUdevice device);
 
 /* cuda_memory.c */
 CUresult memory_free_locked(CUdeviceptr pointer);
+
+/* cuda_array.c: the end of a context's arrays. */
+void arrays_end_locked(CUcontext context);
+
+/* cuda_vmm.c: something more is mapped of a handle's memory, or less. NULL: no
+ * such handle. */
+struct allocation *allocation_map_locked(CUmemGenericAllocationHandle handle);
+void allocation_unmap_locked(struct allocation *allocation);
 
 /* cuda_stream.c */
 CUcontext stream_context(CUstream stream, CUresult *result);

@@ -90,6 +90,21 @@ static void settle_locked(struct allocation *allocation)
 	free(allocation);
 }
 
+struct allocation *allocation_map_locked(CUmemGenericAllocationHandle handle)
+{
+	struct allocation *allocation = of_handle_locked(handle);
+
+	if (allocation != NULL)
+		allocation->mappings++;
+	return allocation;
+}
+
+void allocation_unmap_locked(struct allocation *allocation)
+{
+	allocation->mappings--;
+	settle_locked(allocation);
+}
+
 static CUresult create_locked(CUmemGenericAllocationHandle *handle,
 			      uint64_t bytes,
 			      const CUmemAllocationProp *properties)
@@ -287,8 +302,7 @@ static CUresult unmap_locked(CUdeviceptr pointer, size_t size)
 		for (uint64_t i = 0; i < mapping->bytes / SIM_BLOCK; i++)
 			entries[i] = NULL;
 		pointer += mapping->bytes;
-		mapping->allocation->mappings--;
-		settle_locked(mapping->allocation);
+		allocation_unmap_locked(mapping->allocation);
 		free(mapping);
 	}
 	return CUDA_SUCCESS;

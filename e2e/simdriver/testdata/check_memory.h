@@ -51,3 +51,88 @@ static void check_green(void)
 	OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
 	CHECK(!active);
 }
+
+static const CUDA_ARRAY3D_DESCRIPTOR image = { 1000, 1000, 0, 0x20, 1, 0 };
+
+static CUDA_ARRAY3D_DESCRIPTOR image_with(unsigned flags)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d = image;
+
+	d.Flags = flags;
+	return d;
+}
+
+static void check_arrays(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR deferred =
+		image_with(CUDA_ARRAY3D_DEFERRED_MAPPING);
+	const CUDA_ARRAY_DESCRIPTOR small = { 512, 512, 0x20, 1 };
+	CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+	CUmipmappedArray mipmapped;
+	CUarray array, other[2];
+	CUcontext context;
+
+	start();
+	EQUAL(used(), 0);
+	OK(cuArray3DCreate_v2(&array, &image));
+	EQUAL(used(), 2 * BLOCK);
+	EQUAL(cuArrayGetMemoryRequirements(&need, array, 0),
+	      CUDA_ERROR_INVALID_VALUE); /* only of a deferred one */
+	OK(cuArrayDestroy(array));
+	EQUAL(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+	EQUAL(used(), 0);
+	OK(cuArray3DCreate_v2(&array, &deferred));
+	OK(cuArrayGetMemoryRequirements(&need, array, 0));
+	/* 63 sectors, 1000 rows: 61.5 pages. */
+	EQUAL(need.size, 62 << 16);
+	EQUAL(cuMipmappedArrayDestroy((CUmipmappedArray)array),
+	      CUDA_ERROR_INVALID_HANDLE);
+	OK(cuArrayDestroy(array));
+	EQUAL(used(), 0);
+	OK(cuMipmappedArrayCreate(&mipmapped, &deferred, 99));
+	OK(cuMipmappedArrayGetMemoryRequirements(&need, mipmapped, 0));
+	CHECK(need.size > 80 << 16 && need.size < 86 << 16);
+	OK(cuMipmappedArrayDestroy(mipmapped));
+	OK(cuArrayCreate_v2(&other[0], &small)); /* half a block each */
+	OK(cuArrayCreate_v2(&other[1], &small));
+	EQUAL(used(), BLOCK);
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(cuArrayCreate_v2(&array, &small));
+	OK(cuMipmappedArrayCreate(&mipmapped, &image, 1));
+	EQUAL(used(), 4 * BLOCK);
+	OK(cuCtxDestroy_v2(context)); /* and with it what is in it */
+	EQUAL(used(), BLOCK);
+	OK(cuArrayDestroy(other[0]));
+	OK(cuArrayDestroy(other[1]));
+	EQUAL(used(), 0);
+}
+
+static void check_sparse(void)
+{
+	const CUDA_ARRAY3D_DESCRIPTOR sparse = image_with(CUDA_ARRAY3D_SPARSE);
+	CUmemAllocationProp properties = { .type = 1, .location = { 1, 0 } };
+	CUmemGenericAllocationHandle handle;
+	CUarrayMapInfo info = { .subresource = { 0, 0, 64 } };
+	CUarray array;
+
+	start();
+	EQUAL(used(), 0);
+	OK(cuArray3DCreate_v2(&array, &sparse));
+	EQUAL(used(), 0);
+	OK(cuMemCreate(&handle, BLOCK, &properties, 0));
+	info.resource = array;
+	info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+	info.memHandle = handle;
+	OK(cuMemMapArrayAsync(&info, 1, NULL));
+	OK(cuMemRelease(handle));
+	EQUAL(used(), BLOCK);
+	EQUAL(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	info.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+	OK(cuMemMapArrayAsync(&info, 1, NULL));
+	EQUAL(used(), 0);
+	OK(cuArrayDestroy(array));
+	OK(cuArray3DCreate_v2(&array, &image));
+	info.resource = array; /* has memory of its own */
+	EQUAL(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuArrayDestroy(array));
+}

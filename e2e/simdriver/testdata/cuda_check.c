@@ -684,6 +684,8 @@ int main(int argc, char **argv)
 		{ "context cost", check_context_cost },
 		{ "limits", check_limits },
 		{ "green", check_green },
+		{ "arrays", check_arrays },
+		{ "sparse", check_sparse },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
 		{ "beside nvml", beside_nvml },
