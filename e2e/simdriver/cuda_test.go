@@ -16,7 +16,7 @@ func TestCUDA(t *testing.T) {
 	for _, name := range []string{
 		"errors", "small", "random", "threads", "contexts", "pools", "pool pressure",
 		"vmm", "other memory", "versions", "fork",
-		"limits", "green", "arrays", "sparse",
+		"limits", "green", "arrays", "sparse", "shared memory",
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, root, name)

@@ -65,11 +65,15 @@
 	X(cuMemFree_v2, "cuMemFree", 3020, AQ_LEGACY)                          \
 	X(cuMemGetInfo, "cuMemGetInfo", 0, AQ_LEGACY)                          \
 	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, AQ_LEGACY)                    \
+	X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",    \
+	  10020, AQ_LEGACY)                                                    \
 	X(cuMemMap, "cuMemMap", 10020, AQ_LEGACY)                              \
 	X(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010, AQ_LEGACY)          \
 	X(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 11010, AQ_PTSZ)       \
 	X(cuMemPoolCreate, "cuMemPoolCreate", 11020, AQ_LEGACY)                \
 	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, AQ_LEGACY)              \
+	X(cuMemPoolImportFromShareableHandle,                                  \
+	  "cuMemPoolImportFromShareableHandle", 11020, AQ_LEGACY)              \
 	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, AQ_LEGACY)    \
 	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, AQ_LEGACY)                \
 	X(cuMemRelease, "cuMemRelease", 10020, AQ_LEGACY)                      \
@@ -148,11 +152,14 @@ cu_ptsz(cuMemFreeAsync, CUdeviceptr, CUstream);
 cu(cuMemFree_v2, CUdeviceptr);
 cu(cuMemGetInfo, unsigned *, unsigned *);
 cu(cuMemGetInfo_v2, size_t *, size_t *);
+cu(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *, void *, int);
 cu(cuMemMap, CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
    unsigned long long);
 cu_ptsz(cuMemMapArrayAsync, CUarrayMapInfo *, unsigned, CUstream);
 cu(cuMemPoolCreate, CUmemoryPool *, const CUmemPoolProps *);
 cu(cuMemPoolDestroy, CUmemoryPool);
+cu(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int,
+   unsigned long long);
 cu(cuMemPoolSetAttribute, CUmemoryPool, int, void *);
 cu(cuMemPoolTrimTo, CUmemoryPool, size_t);
 cu(cuMemRelease, CUmemGenericAllocationHandle);

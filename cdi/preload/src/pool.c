@@ -266,6 +266,24 @@ CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *props)
 	return result;
 }
 
+/* What an imported pool says that it has reserved is another process's. */
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *from,
+					    int type, unsigned long long flags)
+{
+	CUresult result;
+
+	AQ_ENTER(cuMemPoolImportFromShareableHandle);
+	result = aq_real.cuMemPoolImportFromShareableHandle(handle, from, type,
+							    flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	aq_lock(&pools_lock);
+	if (!pool_find(*handle))
+		pool_add(*handle, NULL); /* else, it gives nothing anyway */
+	aq_unlock(&pools_lock);
+	return result;
+}
+
 /* What is allocated from it lives on, and so does its charge, until the last of
  * it is freed. The handle is forgotten before the call, since afterwards the
  * driver may give it to another pool. */

@@ -292,6 +292,28 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
 	return result;
 }
 
+/* Memory of another process costs us nothing, and its handle is none that we
+ * know. Of our own memory the driver may give the handle that we have, held once
+ * more; under a new one we cannot tell whose it is. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+					void *from, int type)
+{
+	CUresult result;
+	uint32_t object;
+
+	AQ_ENTER(cuMemImportFromShareableHandle);
+	aq_lock(&vmm_lock);
+	result = aq_real.cuMemImportFromShareableHandle(handle, from, type);
+	if (result == CUDA_SUCCESS) {
+		object = aq_vmm_object(*handle);
+		aq_vmm_hold(object);
+		if (object != AQ_NO_OBJECT)
+			handle_add(*handle, object);
+	}
+	aq_unlock(&vmm_lock);
+	return result;
+}
+
 void aq_vmm_forked(void)
 {
 	aq_lock_reset(&vmm_lock);

@@ -12,6 +12,56 @@ CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr,
 			     unsigned long long);
 CUresult cuStreamSynchronize(CUstream);
 CUresult cuStreamCreate(CUstream *, unsigned);
+
+typedef struct {
+	char reserved[64];
+} CUipcMemHandle;
+
+typedef struct {
+	unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+typedef struct {
+	int type;
+	void *handle[2];
+	unsigned long long size;
+	unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+
+typedef struct {
+	unsigned long long offset, size;
+	unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+
+typedef struct {
+	unsigned numDevices;
+	size_t size;
+	unsigned long long handleTypes, flags;
+} CUmulticastObjectProp;
+
+typedef struct CUextMemory_st *CUexternalMemory;
+
+CUresult cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle, int,
+				      unsigned long long);
+CUresult cuMemPoolExportToShareableHandle(void *, CUmemoryPool, int,
+					  unsigned long long);
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *, CUdeviceptr);
+CUresult cuMemPoolImportPointer(CUdeviceptr *, CUmemoryPool,
+				CUmemPoolPtrExportData *);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *, CUipcMemHandle, unsigned);
+CUresult cuIpcCloseMemHandle(CUdeviceptr);
+CUresult cuImportExternalMemory(CUexternalMemory *,
+				const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);
+CUresult cuExternalMemoryGetMappedBuffer(
+	CUdeviceptr *, CUexternalMemory,
+	const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *);
+CUresult cuDestroyExternalMemory(CUexternalMemory);
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *,
+			   const CUmulticastObjectProp *);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t,
+			    CUmemGenericAllocationHandle, size_t, size_t,
+			    unsigned long long);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 
@@ -69,7 +119,29 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000)     \
 	X(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010)
 
+#define SHARE_FUNCTIONS(X)                                                \
+	X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",   \
+	  10020)                                                          \
+	X(cuMemImportFromShareableHandle,                                 \
+	  "cuMemImportFromShareableHandle", 10020)                        \
+	X(cuMemPoolExportToShareableHandle,                               \
+	  "cuMemPoolExportToShareableHandle", 11020)                      \
+	X(cuMemPoolImportFromShareableHandle,                             \
+	  "cuMemPoolImportFromShareableHandle", 11020)                    \
+	X(cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020)        \
+	X(cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020)        \
+	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010)                   \
+	X(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000)             \
+	X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010)               \
+	X(cuImportExternalMemory, "cuImportExternalMemory", 10000)        \
+	X(cuExternalMemoryGetMappedBuffer,                                \
+	  "cuExternalMemoryGetMappedBuffer", 10000)                       \
+	X(cuDestroyExternalMemory, "cuDestroyExternalMemory", 10000)      \
+	X(cuMulticastCreate, "cuMulticastCreate", 12010)                  \
+	X(cuMulticastBindMem, "cuMulticastBindMem", 12010)
+
 #define FUNCTIONS(X)         \
 	MEMORY_FUNCTIONS(X)  \
 	CONTEXT_FUNCTIONS(X) \
-	ARRAY_FUNCTIONS(X)
+	ARRAY_FUNCTIONS(X)   \
+	SHARE_FUNCTIONS(X)

@@ -39,6 +39,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUextMemory_st *CUexternalMemory;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUstream_st *CUstream;
@@ -118,6 +119,10 @@ enum { /* CUlimit, as far as it is simulated */
 	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
 	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
 	CU_LIMITS = 3,
+};
+
+enum { /* CUmemAllocationHandleType */
+	CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
 };
 
 enum { /* of array descriptors */
@@ -209,6 +214,44 @@ typedef struct {
 	unsigned deviceBitMask, flags, reserved[2];
 } CUarrayMapInfo;
 
+typedef struct {
+	char reserved[64];
+} CUipcMemHandle;
+
+typedef struct {
+	unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+typedef struct {
+	int type;
+	union {
+		int fd;
+		struct {
+			void *handle;
+			const void *name;
+		} win32;
+		const void *nvSciBufObject;
+	} handle;
+	unsigned long long size;
+	unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+
+typedef struct {
+	unsigned long long offset, size;
+	unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+
+typedef struct {
+	unsigned numDevices;
+	size_t size;
+	unsigned long long handleTypes, flags;
+} CUmulticastObjectProp;
+
+_Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104,
+	       "CUDA_EXTERNAL_MEMORY_HANDLE_DESC");
+_Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88,
+	       "CUDA_EXTERNAL_MEMORY_BUFFER_DESC");
+_Static_assert(sizeof(CUmulticastObjectProp) == 32, "CUmulticastObjectProp");
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "CUDA_ARRAY_DESCRIPTOR");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
 _Static_assert(sizeof(CUarrayMapInfo) == 96, "CUarrayMapInfo");
@@ -317,6 +360,36 @@ CU_API(cuMemGetAllocationGranularity, size_t *granularity,
        const CUmemAllocationProp *properties, int option);
 CU_API(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *properties,
        CUmemGenericAllocationHandle handle);
+
+CU_API(cuMemExportToShareableHandle, void *out,
+       CUmemGenericAllocationHandle handle, int type,
+       unsigned long long flags);
+CU_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle,
+       void *from, int type);
+CU_API(cuMemPoolExportToShareableHandle, void *out, CUmemoryPool pool, int type,
+       unsigned long long flags);
+CU_API(cuMemPoolImportFromShareableHandle, CUmemoryPool *pool, void *from,
+       int type, unsigned long long flags);
+CU_API(cuMemPoolExportPointer, CUmemPoolPtrExportData *out,
+       CUdeviceptr pointer);
+CU_API(cuMemPoolImportPointer, CUdeviceptr *pointer, CUmemoryPool pool,
+       CUmemPoolPtrExportData *data);
+CU_API(cuIpcGetMemHandle, CUipcMemHandle *handle, CUdeviceptr pointer);
+CU_API(cuIpcOpenMemHandle_v2, CUdeviceptr *pointer, CUipcMemHandle handle,
+       unsigned flags);
+CU_API(cuIpcCloseMemHandle, CUdeviceptr pointer);
+CU_API(cuImportExternalMemory, CUexternalMemory *memory,
+       const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *from);
+CU_API(cuExternalMemoryGetMappedBuffer, CUdeviceptr *pointer,
+       CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *part);
+CU_API(cuDestroyExternalMemory, CUexternalMemory memory);
+CU_API(cuMulticastCreate, CUmemGenericAllocationHandle *handle,
+       const CUmulticastObjectProp *properties);
+CU_API(cuMulticastAddDevice, CUmemGenericAllocationHandle multicast,
+       CUdevice device);
+CU_API(cuMulticastBindMem, CUmemGenericAllocationHandle multicast,
+       size_t multicast_offset, CUmemGenericAllocationHandle memory,
+       size_t memory_offset, size_t size, unsigned long long flags);
 
 CU_API_PTSZ(cuMemMapArrayAsync, CUarrayMapInfo *infos, unsigned count,
 	    CUstream stream);

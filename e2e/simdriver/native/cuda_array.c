@@ -131,7 +131,7 @@ static void drop_tile_locked(struct tile **link)
 	struct tile *tile = *link;
 
 	*link = tile->next;
-	allocation_unmap_locked(tile->allocation);
+	allocation_unmapped_locked(tile->allocation);
 	free(tile);
 }
 
@@ -340,13 +340,11 @@ static CUresult map_locked(const CUarrayMapInfo *info)
 			drop_tile_locked(at);
 		return CUDA_SUCCESS;
 	}
-	struct allocation *allocation = allocation_map_locked(info->memHandle);
+	struct allocation *allocation = allocation_find_locked(info->memHandle);
 	struct tile *tile = allocation == NULL ? NULL : malloc(sizeof(*tile));
-	if (tile == NULL) {
-		if (allocation != NULL)
-			allocation_unmap_locked(allocation);
+	if (tile == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	}
+	allocation_mapped(allocation);
 	if (*at != NULL)
 		drop_tile_locked(at);
 	*tile = (struct tile){ .next = image->tiles,

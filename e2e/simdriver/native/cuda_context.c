@@ -124,7 +124,8 @@ void context_deactivate_locked(CUcontext context)
 	context->arena = NULL;
 	while (context->regions != NULL) {
 		struct region *region = context->regions;
-		if (region->kind != REGION_HOST)
+		if (region->kind != REGION_HOST &&
+		    region->kind != REGION_FOREIGN)
 			blocks_give_locked(region->device, region->span);
 		region_remove_locked(region);
 		region_free_locked(region);

@@ -98,7 +98,8 @@ static CUresult free_region_locked(struct region *region, CUdeviceptr pointer)
 {
 	if (pointer != region->base)
 		return CUDA_ERROR_INVALID_VALUE;
-	blocks_give_locked(region->device, region->span);
+	if (region->kind != REGION_FOREIGN)
+		blocks_give_locked(region->device, region->span);
 	region_remove_locked(region);
 	region_free_locked(region);
 	return CUDA_SUCCESS;
@@ -120,6 +121,7 @@ CUresult memory_free_locked(CUdeviceptr pointer)
 		return CUDA_SUCCESS;
 	case REGION_DEVICE:
 	case REGION_MANAGED:
+	case REGION_FOREIGN:
 		return free_region_locked(region, pointer);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

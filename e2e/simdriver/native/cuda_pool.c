@@ -13,6 +13,7 @@ struct CUmemPoolHandle_st {
 	CUdevice device;
 	bool fixed;	/* a device's default pool: never destroyed */
 	bool destroyed; /* goes when its last allocation is freed */
+	bool imported;	/* reserved is another's */
 	struct arena *arena;
 	uint64_t reserved, reserved_high; /* blocks taken from the card */
 	uint64_t blocks;		  /* of those, blocks in use */
@@ -38,7 +39,7 @@ static void trim_locked(CUmemoryPool pool, uint64_t keep)
 
 	if (floor < pool->blocks)
 		floor = pool->blocks;
-	if (keep > pool->reserved || pool->reserved <= floor)
+	if (pool->imported || keep > pool->reserved || pool->reserved <= floor)
 		return;
 	blocks_give_locked(pool->device, pool->reserved - floor);
 	pool->reserved = floor;
@@ -96,6 +97,27 @@ static CUmemoryPool new_pool_locked(CUdevice device, uint64_t max)
 	return pool;
 }
 
+CUmemoryPool pool_import_locked(CUdevice device, uint64_t reserved)
+{
+	CUmemoryPool pool = new_pool_locked(device, 0);
+
+	if (pool != NULL) {
+		pool->imported = true;
+		pool->reserved = reserved;
+	}
+	return pool;
+}
+
+bool pool_imported(CUmemoryPool pool)
+{
+	return pool != NULL && pool->imported;
+}
+
+CUdevice pool_device(CUmemoryPool pool)
+{
+	return pool->device;
+}
+
 static void discard_locked(CUmemoryPool pool)
 {
 	CUmemoryPool *link = &pools;
@@ -138,7 +160,8 @@ bool pools_release_locked(CUdevice device)
 	bool released = false;
 
 	for (CUmemoryPool pool = pools; pool != NULL; pool = pool->next) {
-		if (pool->device == device && pool->reserved > pool->blocks) {
+		if (pool->device == device && !pool->imported &&
+		    pool->reserved > pool->blocks) {
 			trim_locked(pool, 0);
 			released = true;
 		}
@@ -171,6 +194,8 @@ CUresult pool_alloc_locked(CUmemoryPool pool, CUdeviceptr *pointer,
 {
 	CUdeviceptr made = 0;
 
+	if (pool != NULL && pool->imported)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (pool == NULL || bytes > cuda.devices[pool->device].capacity)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (bytes > SMALL_MAX)

@@ -91,6 +91,7 @@ enum region_kind {
 	REGION_MANAGED,
 	REGION_POOL,	 /* a pool's allocation of more than SMALL_MAX */
 	REGION_HOST,
+	REGION_FOREIGN,	 /* memory that another allocated */
 	REGION_RESERVED, /* cuMemAddressReserve */
 };
 
@@ -144,6 +145,11 @@ void arena_free_locked(struct region *block, CUdeviceptr pointer);
 
 /* cuda_pool.c */
 bool pool_valid_locked(CUmemoryPool pool);
+CUdevice pool_device(CUmemoryPool pool);
+/* Another process's pool, which gives nothing here and says of itself that it has
+ * reserved so much. */
+CUmemoryPool pool_import_locked(CUdevice device, uint64_t reserved);
+bool pool_imported(CUmemoryPool pool);
 /* The device's own choice, or its default pool. */
 CUmemoryPool pool_current_locked(CUdevice device);
 CUresult pool_alloc_locked(CUmemoryPool pool, CUdeviceptr *pointer,
@@ -160,10 +166,19 @@ CUresult memory_free_locked(CUdeviceptr pointer);
 /* cuda_array.c: the end of a context's arrays. */
 void arrays_end_locked(CUcontext context);
 
-/* cuda_vmm.c: something more is mapped of a handle's memory, or less. NULL: no
- * such handle. */
-struct allocation *allocation_map_locked(CUmemGenericAllocationHandle handle);
-void allocation_unmap_locked(struct allocation *allocation);
+/* cuda_handle.c: physical memory behind handles. */
+struct allocation *allocation_find_locked(CUmemGenericAllocationHandle handle);
+/* own: takes the memory; else it is another process's, or none. */
+CUresult allocation_new_locked(CUmemGenericAllocationHandle *handle,
+			       uint64_t bytes,
+			       const CUmemAllocationProp *properties, bool own);
+bool allocation_retain_locked(struct allocation *allocation,
+			      CUmemGenericAllocationHandle *handle);
+uint64_t allocation_bytes(const struct allocation *allocation);
+const CUmemAllocationProp *
+allocation_properties(const struct allocation *allocation);
+void allocation_mapped(struct allocation *allocation);
+void allocation_unmapped_locked(struct allocation *allocation);
 
 /* cuda_stream.c */
 CUcontext stream_context(CUstream stream, CUresult *result);

@@ -1,18 +1,7 @@
-/*
- * Virtual memory management: physical allocations behind handles, and address
- * ranges they are mapped into. Physical memory goes back to the card when the
- * last reference to its handle and its last mapping are gone, in any order.
- */
+/* Virtual memory management: address ranges, and what is mapped into them. */
 #include "cuda_state.h"
 
 #include <stdlib.h>
-
-struct allocation {
-	CUmemAllocationProp properties;
-	uint64_t bytes;
-	unsigned references, mappings;
-	CUmemGenericAllocationHandle handle; /* 0 when nobody has one */
-};
 
 /* One cuMemMap; each of its blocks in the range points here. */
 struct mapping {
@@ -20,148 +9,6 @@ struct mapping {
 	CUdeviceptr base;
 	uint64_t bytes;
 };
-
-static struct allocation **handles; /* handle - 1 is the index */
-static size_t handle_room, handle_hint;
-
-static struct allocation *of_handle_locked(CUmemGenericAllocationHandle handle)
-{
-	return handle == 0 || handle > handle_room ? NULL : handles[handle - 1];
-}
-
-static bool give_handle_locked(struct allocation *allocation)
-{
-	while (handle_hint < handle_room && handles[handle_hint] != NULL)
-		handle_hint++;
-	if (handle_hint == handle_room) {
-		size_t room = handle_room == 0 ? 64 : handle_room * 2;
-		struct allocation **grown =
-			realloc(handles, room * sizeof(*grown));
-		if (grown == NULL)
-			return false;
-		for (size_t i = handle_room; i < room; i++)
-			grown[i] = NULL;
-		handles = grown;
-		handle_room = room;
-	}
-	handles[handle_hint] = allocation;
-	allocation->handle = handle_hint + 1;
-	return true;
-}
-
-static bool on_device(const CUmemAllocationProp *properties)
-{
-	return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-}
-
-static CUresult check_properties(const CUmemAllocationProp *properties)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (properties == NULL ||
-	    properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (on_device(properties))
-		return cuda_is_device(properties->location.id) ?
-			       CUDA_SUCCESS :
-			       CUDA_ERROR_INVALID_DEVICE;
-	return properties->location.type >= CU_MEM_LOCATION_TYPE_HOST &&
-			       properties->location.type <=
-				       CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ?
-		       CUDA_SUCCESS :
-		       CUDA_ERROR_INVALID_VALUE;
-}
-
-static void settle_locked(struct allocation *allocation)
-{
-	if (allocation->references == 0 && allocation->handle != 0) {
-		handles[allocation->handle - 1] = NULL;
-		if (handle_hint > allocation->handle - 1)
-			handle_hint = allocation->handle - 1;
-		allocation->handle = 0;
-	}
-	if (allocation->references != 0 || allocation->mappings != 0)
-		return;
-	if (on_device(&allocation->properties))
-		blocks_give_locked(allocation->properties.location.id,
-				   allocation->bytes);
-	free(allocation);
-}
-
-struct allocation *allocation_map_locked(CUmemGenericAllocationHandle handle)
-{
-	struct allocation *allocation = of_handle_locked(handle);
-
-	if (allocation != NULL)
-		allocation->mappings++;
-	return allocation;
-}
-
-void allocation_unmap_locked(struct allocation *allocation)
-{
-	allocation->mappings--;
-	settle_locked(allocation);
-}
-
-static CUresult create_locked(CUmemGenericAllocationHandle *handle,
-			      uint64_t bytes,
-			      const CUmemAllocationProp *properties)
-{
-	CUdevice device = properties->location.id;
-	struct allocation *made = calloc(1, sizeof(*made));
-
-	if (made == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	made->properties = *properties;
-	made->bytes = bytes;
-	if (on_device(properties) && !blocks_take_locked(device, bytes)) {
-		free(made);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (!give_handle_locked(made)) {
-		settle_locked(made);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	made->references = 1;
-	*handle = made->handle;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-		     const CUmemAllocationProp *properties,
-		     unsigned long long flags)
-{
-	CUresult result = check_properties(properties);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (handle == NULL || size == 0 || size % SIM_BLOCK != 0 || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	cuda_lock();
-	result = create_locked(handle, size, properties);
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	cuda_lock();
-	struct allocation *allocation = of_handle_locked(handle);
-	if (allocation == NULL) {
-		result = CUDA_ERROR_INVALID_VALUE;
-	} else {
-		allocation->references--;
-		settle_locked(allocation);
-	}
-	cuda_unlock();
-	return result;
-}
 
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size,
 			     size_t alignment, CUdeviceptr address,
@@ -242,7 +89,8 @@ static CUresult map_locked(CUdeviceptr pointer, size_t size,
 {
 	struct region *region = reservation_locked(pointer, size);
 
-	if (region == NULL || allocation == NULL || size > allocation->bytes)
+	if (region == NULL || allocation == NULL ||
+	    size > allocation_bytes(allocation))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct mapping **entries = entries_at(region, pointer);
 	for (size_t i = 0; i < size / SIM_BLOCK; i++)
@@ -254,7 +102,7 @@ static CUresult map_locked(CUdeviceptr pointer, size_t size,
 	*mapping = (struct mapping){ allocation, pointer, size };
 	for (size_t i = 0; i < size / SIM_BLOCK; i++)
 		entries[i] = mapping;
-	allocation->mappings++;
+	allocation_mapped(allocation);
 	return CUDA_SUCCESS;
 }
 
@@ -268,7 +116,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
 	if (offset != 0 || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	cuda_lock();
-	result = map_locked(pointer, size, of_handle_locked(handle));
+	result = map_locked(pointer, size, allocation_find_locked(handle));
 	cuda_unlock();
 	return result;
 }
@@ -302,7 +150,7 @@ static CUresult unmap_locked(CUdeviceptr pointer, size_t size)
 		for (uint64_t i = 0; i < mapping->bytes / SIM_BLOCK; i++)
 			entries[i] = NULL;
 		pointer += mapping->bytes;
-		allocation_unmap_locked(mapping->allocation);
+		allocation_unmapped_locked(mapping->allocation);
 		free(mapping);
 	}
 	return CUDA_SUCCESS;
@@ -355,50 +203,10 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
 	struct region *region = reservation_locked(block, SIM_BLOCK);
 	struct mapping *mapping =
 		region == NULL ? NULL : *entries_at(region, block);
-	if (mapping == NULL) {
+	if (mapping == NULL)
 		result = CUDA_ERROR_INVALID_VALUE;
-	} else {
-		struct allocation *allocation = mapping->allocation;
-		if (allocation->handle == 0 && !give_handle_locked(allocation))
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-		if (result == CUDA_SUCCESS) {
-			allocation->references++;
-			*handle = allocation->handle;
-		}
-	}
-	cuda_unlock();
-	return result;
-}
-
-CUresult cuMemGetAllocationGranularity(size_t *granularity,
-				       const CUmemAllocationProp *properties,
-				       int option)
-{
-	CUresult result = check_properties(properties);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (granularity == NULL || option < 0 || option > 1)
-		return CUDA_ERROR_INVALID_VALUE;
-	*granularity = SIM_BLOCK;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuMemGetAllocationPropertiesFromHandle(
-	CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
-{
-	CUresult result = cuda_ready();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (properties == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	cuda_lock();
-	struct allocation *allocation = of_handle_locked(handle);
-	if (allocation == NULL)
-		result = CUDA_ERROR_INVALID_VALUE;
-	else
-		*properties = allocation->properties;
+	else if (!allocation_retain_locked(mapping->allocation, handle))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	cuda_unlock();
 	return result;
 }

@@ -136,3 +136,54 @@ static void check_sparse(void)
 	EQUAL(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
 	OK(cuArrayDestroy(array));
 }
+
+/* What another process would do with these is tested in cdi/preload. */
+static void check_shared_memory(void)
+{
+	CUmemAllocationProp properties = { .type = 1, .location = { 1, 0 } };
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC from = { .type = 1, .size = 8 * MIB };
+	CUDA_EXTERNAL_MEMORY_BUFFER_DESC part = { .size = 4 * MIB };
+	CUmulticastObjectProp all = { .numDevices = 1, .size = BLOCK };
+	CUmemGenericAllocationHandle handle, again, multicast;
+	CUexternalMemory memory;
+	CUipcMemHandle ipc;
+	CUdeviceptr p, q;
+	int fd;
+
+	start();
+	EQUAL(used(), 0);
+	OK(cuMemCreate(&handle, BLOCK, &properties, 0));
+	EQUAL(cuMemExportToShareableHandle(&fd, handle, 1, 0),
+	      CUDA_ERROR_INVALID_VALUE); /* not asked for */
+	OK(cuMemRelease(handle));
+	properties.requestedHandleTypes = 1;
+	OK(cuMemCreate(&handle, BLOCK, &properties, 0));
+	OK(cuMemExportToShareableHandle(&fd, handle, 1, 0));
+	OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, 1));
+	EQUAL(again, handle);
+	EQUAL(cuMemImportFromShareableHandle(&again, (void *)0, 1),
+	      CUDA_ERROR_INVALID_VALUE);
+	OK(cuMulticastCreate(&multicast, &all));
+	OK(cuMulticastAddDevice(multicast, 0));
+	OK(cuMulticastBindMem(multicast, 0, handle, 0, BLOCK, 0));
+	EQUAL(used(), BLOCK);
+	OK(cuMemRelease(multicast));
+	OK(cuMemRelease(handle));
+	EQUAL(used(), BLOCK);
+	OK(cuMemRelease(handle));
+	EQUAL(used(), 0);
+	OK(cuMemAlloc_v2(&p, 4 * MIB));
+	OK(cuIpcGetMemHandle(&ipc, p));
+	EQUAL(cuIpcOpenMemHandle_v2(&q, ipc, 1), CUDA_ERROR_INVALID_CONTEXT);
+	EQUAL(cuIpcCloseMemHandle(p), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(p));
+	OK(cuImportExternalMemory(&memory, &from));
+	part.offset = 5 * MIB;
+	EQUAL(cuExternalMemoryGetMappedBuffer(&p, memory, &part),
+	      CUDA_ERROR_INVALID_VALUE);
+	part.offset = 4 * MIB;
+	OK(cuExternalMemoryGetMappedBuffer(&p, memory, &part));
+	EQUAL(used(), 0);
+	OK(cuMemFree_v2(p));
+	OK(cuDestroyExternalMemory(memory));
+}

@@ -686,6 +686,7 @@ int main(int argc, char **argv)
 		{ "green", check_green },
 		{ "arrays", check_arrays },
 		{ "sparse", check_sparse },
+		{ "shared memory", check_shared_memory },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
 		{ "beside nvml", beside_nvml },
