@@ -32,6 +32,16 @@ func TestConstantsAreThoseOfTheLibrary(t *testing.T) {
 		"AQ_QUOTA_VERSION": quotaVersion, "AQ_USAGE_MAGIC": usageMagic, "AQ_AGENT_MAGIC": agentMagic, "AQ_ABI": abiVersion,
 		"AQ_HEADER_SIZE": headerSize, "AQ_SLOT_SIZE": slotSize, "AQ_SLOT_COUNT": slotCount,
 		"AQ_USAGE_SIZE": usageSize, "AQ_AGENT_SIZE": agentSize, "sizeof(aq_usage)": usageSize, "sizeof(aq_agent)": agentSize,
+		"sizeof(aq_usage_header)": headerSize, "sizeof(aq_usage_slot)": slotSize, "AQ_LOCK_BASE": lockBase,
+		"AQ_UNIT_SHIFT": unitShift, "AQ_FIELD_MAX": fieldMask, "AQ_PENDING_SHIFT": pendingShift, "AQ_GENERATION_SHIFT": generationShift,
+		"aq_usage_header.hi": usageHi, "aq_usage_header.tat": usageTAT, "aq_usage_header.denied_allocs": usageDenied,
+		"aq_usage_header.throttle_ns": usageThrottle, "aq_usage_header.launches": usageLaunches, "aq_usage_header.charged_ns": usageCharged,
+		"aq_usage_slot.charge": slotCharge, "aq_usage_slot.peak": slotPeak, "aq_usage_slot.allocs": slotAllocs, "aq_usage_slot.denied": slotDenied,
+		"aq_usage_slot.pools": slotPools, "aq_usage_slot.ctx": slotContext, "aq_usage_slot.throttled_ns": slotThrottle, "aq_usage_slot.launches": slotLaunches,
+		"aq_usage_slot.pid": slotPID, "aq_usage_slot.pidns_ino": slotPIDNamespace, "aq_usage_slot.start_ticks": slotStart,
+		"aq_agent.seq": agentSeq, "aq_agent.t_mono": agentTime, "aq_agent.k_permille": agentCorrection, "aq_agent.util_permille": agentBusy,
+		"aq_agent.actual_bytes": agentActual, "aq_agent.core_permille": agentCores, "aq_agent.context_mib": agentContext,
+		"aq_agent.slot_overhead_mib": agentOverhead, "aq_agent.slot_generation": agentGeneration,
 	} {
 		if c[name] != strconv.FormatUint(ours, 10) {
 			t.Errorf("%s is %q in C and %d in Go", name, c[name], ours)
@@ -80,8 +90,8 @@ func TestHeadersAreWhereTheLibraryReadsThem(t *testing.T) {
 	if got := take(t, c, usage, "aq_usage_header.created_mono", 8); got == 0 || got > monotonicNanoseconds() {
 		t.Errorf("usage: created_mono is %d, which is not in the past", got)
 	}
-	agent := padded(agentHeader(), agentSize)
-	for field, want := range map[string]uint32{"magic": agentMagic, "abi": abiVersion} {
+	agent := padded(Quota{ContextMiB: 300, CorePermille: 125}.agentHeader(), agentSize)
+	for field, want := range map[string]uint32{"magic": agentMagic, "abi": abiVersion, "context_mib": 300, "core_permille": 125} {
 		if got := uint32(take(t, c, agent, "aq_agent."+field, 4)); got != want {
 			t.Errorf("agent: %s is %#x, want %#x", field, got, want)
 		}

@@ -50,6 +50,10 @@ type Quota struct {
 	CorePercent int
 	CorePolicy  string
 	Priority    int
+
+	// What the agent page says until the agent's first measurement.
+	ContextMiB   uint32 // what a process's first context is charged
+	CorePermille uint32 // of the GPU's time now; 0: as CorePercent says
 }
 
 // Layout is where things lie on the node. All paths are the host's.
@@ -100,7 +104,7 @@ func shareEnv(d Device) string {
 }
 
 func shareMounts(claimUID string, d Device, layout Layout) []*specs.Mount {
-	host, inside := layout.shareDir(claimUID, d), containerShares+"/"+shareName(d)
+	host, inside := layout.ShareDir(claimUID, d), containerShares+"/"+shareName(d)
 	readOnly := []string{"ro", "nosuid", "nodev", "bind"}
 	return []*specs.Mount{
 		{HostPath: layout.Library, ContainerPath: ContainerLibrary, Options: readOnly},
@@ -120,7 +124,8 @@ func (l Layout) claimDir(claimUID string) string {
 	return l.SharesDir + "/" + claimUID
 }
 
-func (l Layout) shareDir(claimUID string, d Device) string {
+// ShareDir is where a claim's share has its files on the host. The device must be a share of a valid claim.
+func (l Layout) ShareDir(claimUID string, d Device) string {
 	return l.claimDir(claimUID) + "/" + shareName(d)
 }
 

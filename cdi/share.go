@@ -34,6 +34,51 @@ const (
 	slotCount  = 512
 	usageSize  = headerSize + slotCount*slotSize
 	agentSize  = 4096
+
+	lockBase = 1 << 30 // of the usage file; the owner of slot i holds a record lock on byte lockBase+i
+
+	unitShift       = 20 // a charge word counts MiB
+	fieldMask       = 1<<22 - 1
+	pendingShift    = 22
+	generationShift = 44
+)
+
+// Where struct aq_usage_header has its fields.
+const (
+	usageHi       = 20
+	usageTAT      = 64
+	usageDenied   = 128
+	usageThrottle = 136
+	usageLaunches = 144
+	usageCharged  = 152
+)
+
+// Where struct aq_usage_slot has its fields.
+const (
+	slotCharge       = 0
+	slotPeak         = 8
+	slotAllocs       = 16
+	slotDenied       = 24
+	slotPools        = 32
+	slotContext      = 40
+	slotThrottle     = 64
+	slotLaunches     = 72
+	slotPID          = 128
+	slotPIDNamespace = 136
+	slotStart        = 144
+)
+
+// Where struct aq_agent has its fields.
+const (
+	agentSeq        = 8
+	agentTime       = 16
+	agentCorrection = 24
+	agentBusy       = 28
+	agentActual     = 32
+	agentCores      = 40
+	agentContext    = 44
+	agentOverhead   = 64
+	agentGeneration = 2112
 )
 
 // text is the quota file's content: a key and its value a line, each key once.
@@ -51,7 +96,7 @@ func writeShare(dir string, quota Quota) error {
 	if err := create(filepath.Join(dir, usageFile), usageHeader(), usageSize, 0o666); err != nil {
 		return err
 	}
-	if err := create(filepath.Join(dir, agentFile), agentHeader(), agentSize, 0o644); err != nil {
+	if err := create(filepath.Join(dir, agentFile), quota.agentHeader(), agentSize, 0o644); err != nil {
 		return err
 	}
 	if err := writeQuota(filepath.Join(dir, quotaFile), quota.text()); err != nil {
@@ -106,11 +151,13 @@ func usageHeader() []byte {
 }
 
 // agentHeader is struct aq_agent before the agent's first measurement.
-func agentHeader() []byte {
-	h := make([]byte, 8)
+func (q Quota) agentHeader() []byte {
+	h := make([]byte, agentContext+4)
 	order := binary.NativeEndian
 	order.PutUint32(h[0:], agentMagic)
 	order.PutUint32(h[4:], abiVersion)
+	order.PutUint32(h[agentCores:], q.CorePermille)
+	order.PutUint32(h[agentContext:], q.ContextMiB)
 	return h
 }
 

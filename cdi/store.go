@@ -68,7 +68,7 @@ func (s *Store) WriteShares(claim Claim) error {
 		if d.Quota == nil {
 			continue
 		}
-		if err := writeShare(s.layout.shareDir(claim.UID, d), *d.Quota); err != nil {
+		if err := writeShare(s.layout.ShareDir(claim.UID, d), *d.Quota); err != nil {
 			return fmt.Errorf("write share %s of claim %s: %w", d.ID, claim.UID, err)
 		}
 		shares = append(shares, shareName(d))

@@ -22,7 +22,7 @@ func TestShareFilesAsContainersNeedThem(t *testing.T) {
 			if err := newStore(t, layout).WriteShares(claim); err != nil {
 				t.Fatal(err)
 			}
-			dir := layout.shareDir(uid, claim.Devices[0])
+			dir := layout.ShareDir(uid, claim.Devices[0])
 			for file, want := range map[string]struct {
 				mode os.FileMode
 				size int64
@@ -41,7 +41,7 @@ func TestShareFilesAsContainersNeedThem(t *testing.T) {
 
 func TestReplayKeepsWhatContainersHaveMounted(t *testing.T) {
 	layout, claim := layoutIn(t.TempDir()), claimOf(share("gpu", share1, gpu0, 10*gi))
-	store, dir := newStore(t, layout), layout.shareDir(uid, claim.Devices[0])
+	store, dir := newStore(t, layout), layout.ShareDir(uid, claim.Devices[0])
 	if err := store.WriteShares(claim); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestReplayKeepsWhatContainersHaveMounted(t *testing.T) {
 
 func TestReplayRepairsTheQuota(t *testing.T) {
 	layout, claim := layoutIn(t.TempDir()), claimOf(share("gpu", share1, gpu0, 10*gi))
-	store, quota := newStore(t, layout), filepath.Join(layout.shareDir(uid, claim.Devices[0]), quotaFile)
+	store, quota := newStore(t, layout), filepath.Join(layout.ShareDir(uid, claim.Devices[0]), quotaFile)
 	damages := []struct {
 		name string
 		do   func() error
@@ -101,7 +101,7 @@ func TestWriteSharesRemovesWhatIsLeftOver(t *testing.T) {
 	if err := store.WriteShares(before); err != nil {
 		t.Fatal(err)
 	}
-	dir := layout.shareDir(uid, after.Devices[0])
+	dir := layout.ShareDir(uid, after.Devices[0])
 	write(t, filepath.Join(dir, "."+usageFile+"8123471"), "half a header")
 	if err := store.WriteShares(after); err != nil {
 		t.Fatal(err)

@@ -223,7 +223,7 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 			if len(pod.Volumes) != len(plugin.VolumeMounts) {
 				t.Errorf("%d volumes, %d mounts", len(pod.Volumes), len(plugin.VolumeMounts))
 			}
-			for _, name := range []string{"health-address", "v"} {
+			for _, name := range []string{"health-address", "context-reserve", "v"} {
 				delete(flags, name)
 			}
 			if len(flags) != len(want)+1 {
@@ -265,8 +265,11 @@ func TestPluginContainer(t *testing.T) {
 	if s := plugin.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 		t.Error("the root filesystem is writable")
 	}
-	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+	if pod.HostNetwork || pod.HostIPC {
 		t.Error("the pod shares a namespace of the host that it does not need")
+	}
+	if !pod.HostPID {
+		t.Error("in a pid namespace of its own the plugin knows no process of any share")
 	}
 	fields := map[string]string{}
 	for _, e := range plugin.Env {

@@ -30,6 +30,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "slash at the end", set: "cdiDirectory=/etc/cdi/", want: []string{"/cdiDirectory", "/etc/cdi/"}},
 		{name: "kubelet directory too long for a socket", set: "kubeletPlugin.kubeletPluginsDirectoryPath=/" + strings.Repeat("x", 90),
 			want: []string{"/kubeletPlugin/kubeletPluginsDirectoryPath", "maxLength", "82"}},
+		{name: "context reserve without a unit that the plugin knows", set: "contextReserve=half", want: []string{"/contextReserve", "half"}},
+		{name: "negative context reserve", set: "contextReserve=-1", want: []string{"/contextReserve", "minimum"}},
 		{name: "tag in the repository", set: "image.repository=example.com/plugin:v1", want: []string{"/image/repository"}},
 		{name: "pull policy", set: "image.pullPolicy=Sometimes", want: []string{"/image/pullPolicy", "IfNotPresent"}},
 		{name: "verbosity", set: "logVerbosity=debug", want: []string{"/logVerbosity", "debug"}},

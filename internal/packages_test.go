@@ -23,10 +23,11 @@ var allowed = map[string][]string{
 	"internal/nvml":      {"internal/gpu"},
 	"internal/inventory": {"api/v1alpha1", "internal/gpu"},
 	"internal/quota":     {"api/v1alpha1", "internal/gpu"},
-	"internal/driver":    {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota"},
+	"internal/usage":     {"cdi", "internal/gpu"},
+	"internal/driver":    {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota", "internal/usage"},
 	"cmd/kubelet-plugin": {"api/v1alpha1", "cdi", "internal/driver", "internal/gpu", "internal/nvml"},
 	"deployments":        {},
-	"cdi/preload/bench":  {"e2e/simdriver"},
+	"cdi/preload/bench":  {"cdi", "e2e/simdriver", "internal/usage", "internal/gpu"},
 }
 
 type listed struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
@@ -28,6 +29,7 @@ type flags struct {
 	cdiHook         string
 	healthAddress   string
 	discovery       time.Duration
+	contextReserve  string
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -43,6 +45,7 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "the NVIDIA Container Toolkit's hook program, in the image")
 	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
 	fs.DurationVar(&f.discovery, "discovery-interval", time.Minute, "how often GPUs are looked for and prepared claims are compared with the API's; at least 1s")
+	fs.StringVar(&f.contextReserve, "context-reserve", "512Mi", "what a process's first CUDA context is charged to its share until it was measured, 0 to 16Gi, rounded up to MiB; 0 charges none")
 }
 
 func (f *flags) validate() error {
@@ -60,7 +63,23 @@ func (f *flags) validate() error {
 	if f.discovery < time.Second {
 		return fmt.Errorf("--discovery-interval is %s: want 1s or more", f.discovery)
 	}
-	return nil
+	_, err := f.contextMiB()
+	return err
+}
+
+// contextLimit is the most that a context may be charged before it was measured.
+const contextLimit = 16 << 30
+
+// contextMiB is --context-reserve in MiB.
+func (f *flags) contextMiB() (uint32, error) {
+	reserve, err := resource.ParseQuantity(f.contextReserve)
+	if err != nil {
+		return 0, fmt.Errorf("--context-reserve is %q: want an amount of memory such as 512Mi: %w", f.contextReserve, err)
+	}
+	if reserve.Sign() < 0 || reserve.Cmp(*resource.NewQuantity(contextLimit, resource.BinarySI)) > 0 {
+		return 0, fmt.Errorf("--context-reserve is %s: want 0 to 16Gi", f.contextReserve)
+	}
+	return uint32((reserve.Value() + 1<<20 - 1) >> 20), nil // Value rounds up
 }
 
 func (f *flags) dataDir() string {

@@ -27,9 +27,16 @@ func TestEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 
 func TestBadFlagsAreRefusedByName(t *testing.T) {
 	for args, wantErr := range map[string]string{
-		"":                               "--node-name is required",
-		"--node-name=n --run-dir=shares": `--run-dir is "shares": want an absolute path`,
-		"--node-name=n":                  "",
+		"":                                          "--node-name is required",
+		"--node-name=n --run-dir=shares":            `--run-dir is "shares": want an absolute path`,
+		"--node-name=n":                             "",
+		"--node-name=n --context-reserve=0":         "",
+		"--node-name=n --context-reserve=16Gi":      "",
+		"--node-name=n --context-reserve=16385Mi":   "--context-reserve is 16385Mi: want 0 to 16Gi",
+		"--node-name=n --context-reserve=-1":        "--context-reserve is -1: want 0 to 16Gi",
+		"--node-name=n --context-reserve=9999999Ei": "want 0 to 16Gi",
+		"--node-name=n --context-reserve=half":      `--context-reserve is "half": want an amount of memory such as 512Mi`,
+		"--node-name=n --context-reserve=":          `--context-reserve is "": want an amount`,
 	} {
 		var f flags
 		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -40,6 +47,15 @@ func TestBadFlagsAreRefusedByName(t *testing.T) {
 		err := f.validate()
 		if wantErr == "" && err != nil || wantErr != "" && (err == nil || !strings.Contains(err.Error(), wantErr)) {
 			t.Errorf("%q: got error %v, want %q", args, err, wantErr)
+		}
+	}
+}
+
+func TestContextReserveIsRoundedUp(t *testing.T) {
+	for reserve, want := range map[string]uint32{"0": 0, "1": 1, "1m": 1, "1Mi": 1, "1048577": 2, "300M": 287, "512Mi": 512, "0.5Gi": 512, "16Gi": 16384} {
+		f := flags{contextReserve: reserve}
+		if got, err := f.contextMiB(); err != nil || got != want {
+			t.Errorf("%s is %d MiB, %v, want %d", reserve, got, err, want)
 		}
 	}
 }

@@ -81,6 +81,11 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
+	contextMiB, err := f.contextMiB()
+	if err != nil {
+		return err
+	}
+	node := nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: hook})
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
@@ -91,10 +96,12 @@ func run(ctx context.Context, f flags) error {
 		DataDir:           f.dataDir(),
 		RegistrarDir:      f.registrarDir,
 		Layout:            layout,
-		Hardware:          nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: hook}),
+		Hardware:          node,
 		Client:            client,
 		Events:            broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName),
 		DiscoveryInterval: f.discovery,
+		Processes:         node.Monitor(),
+		ContextMiB:        contextMiB,
 	})
 	if err != nil {
 		return err

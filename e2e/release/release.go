@@ -68,6 +68,7 @@ func Upgrade(ctx context.Context, c *cluster.Cluster, args ...string) error {
 		"upgrade", "--install", Name, filepath.Join(top, "deployments", "helm", "aliquot"),
 		"--namespace", Namespace, "--create-namespace", "--wait", "--timeout", "2m",
 		"--set", "nvidiaDriverRoot=/run/nvidia/driver",
+		"--set", "contextReserve=0", // what simulated contexts cost
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "image.pullPolicy=Never",
 	}, args...)...)
 	return err

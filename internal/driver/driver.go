@@ -28,6 +28,7 @@ import (
 	"aliquot.dev/aliquot/cdi"
 	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
+	"aliquot.dev/aliquot/internal/usage"
 )
 
 // Hardware is where the driver learns of the node's GPUs.
@@ -50,6 +51,10 @@ type Config struct {
 	// DiscoveryInterval is how often GPUs are looked for and claims reconciled; 0 is a minute. After a failure it is done
 	// again in 10 seconds, if that is sooner.
 	DiscoveryInterval time.Duration
+	// Processes is where the driver learns what shares really use; nil: they are not measured.
+	Processes usage.Hardware
+	// ContextMiB is what a process's first context on a GPU is charged until it was measured; 0 charges none.
+	ContextMiB uint32
 }
 
 // Driver serves the kubelet of one node.
@@ -57,11 +62,13 @@ type Driver struct {
 	config  Config
 	records records
 	store   *cdi.Store
+	usage   *usage.Loop                          // nil: shares are not measured
 	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
 	fatal   context.CancelCauseFunc
 
 	mu     sync.Mutex // guards what follows: prepares, discovery and reconciliation exclude each other
 	ledger *quota.Ledger
+	booked map[types.UID]record // what the ledger holds
 	node   node
 	lost   map[string]bool // UIDs of claims whose record could not be read and was not yet rebuilt
 
@@ -85,7 +92,14 @@ func New(config Config) (*Driver, error) {
 		store:   store,
 		fatal:   func(error) {},
 		ledger:  quota.NewLedger(),
+		booked:  map[types.UID]record{},
 		lost:    map[string]bool{},
+	}
+	if config.Processes != nil {
+		d.usage = usage.New(usage.Config{
+			Hardware: config.Processes,
+			Degraded: func(note string) { d.warnNode("LimiterDegraded", "Measure", "%s", note) },
+		})
 	}
 	d.setReady(errors.New("starting"))
 	return d, nil
@@ -120,6 +134,7 @@ func (d *Driver) Start(ctx context.Context) error {
 	}
 	d.helper.Store(helper)
 	defer helper.Stop()
+	defer d.measure(ctx)()
 	for {
 		d.publish(ctx)
 		wait := d.config.DiscoveryInterval

@@ -85,7 +85,7 @@ func (d *Driver) accept(claim *resourceapi.ResourceClaim) (record, cdi.Claim, er
 	if err := d.sameGPUs(planned); err != nil {
 		return record{}, cdi.Claim{}, err
 	}
-	rendered, err := planned.render(d.node)
+	rendered, err := d.render(planned)
 	return planned, rendered, err
 }
 
@@ -124,6 +124,8 @@ func (d *Driver) reserve(planned record) error {
 		}
 		return err
 	}
+	d.booked[planned.UID] = planned
+	d.follow()
 	return nil
 }
 
@@ -166,6 +168,8 @@ func (d *Driver) unprepare(uid string) error {
 		return err
 	}
 	d.ledger.Release(types.UID(uid))
+	delete(d.booked, types.UID(uid))
 	delete(d.lost, uid)
+	d.follow()
 	return nil
 }

@@ -36,6 +36,7 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 		r, err := d.records.read(uid)
 		if err == nil {
 			d.ledger.Adopt(r.UID, r.shares())
+			d.booked[r.UID] = r
 			delete(d.lost, uid)
 			continue
 		}
@@ -46,6 +47,7 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 		}
 		d.lost[uid] = true
 	}
+	d.follow()
 	return nil
 }
 
@@ -104,7 +106,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	if d.node.err != nil {
 		return nil
 	}
-	rendered, err := r.render(d.node)
+	rendered, err := d.render(r)
 	if err != nil {
 		return err
 	}

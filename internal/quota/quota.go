@@ -14,8 +14,12 @@ import (
 // CorePolicy says whether a share may use cores that others leave idle.
 type CorePolicy string
 
-// PolicyFixed holds a share to its cores even when the GPU is otherwise idle.
-const PolicyFixed CorePolicy = "Fixed"
+const (
+	// PolicyFixed holds a share to its cores even when the GPU is otherwise idle.
+	PolicyFixed CorePolicy = "Fixed"
+	// PolicyBurst lends a share what others leave idle.
+	PolicyBurst CorePolicy = "Burst"
+)
 
 // Limits is what one share may use of one GPU.
 type Limits struct {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package cdi
+
+const raceDetector = false

@@ -1,0 +1,111 @@
+package driver
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"aliquot.dev/aliquot/cdi"
+	"aliquot.dev/aliquot/internal/quota"
+	"aliquot.dev/aliquot/internal/usage"
+)
+
+// measure begins to look at what shares use and returns what ends it.
+func (d *Driver) measure(ctx context.Context) func() {
+	if d.usage == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.usage.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// follow says which shares there are now to those who measure them. The files of a share that is booked may not be there
+// yet. It expects mu to be held.
+func (d *Driver) follow() {
+	if d.usage == nil {
+		return
+	}
+	var shares []usage.Share
+	for _, uid := range slices.Sorted(maps.Keys(d.booked)) {
+		r := d.booked[uid]
+		for _, a := range r.Allocations {
+			if a.limited() {
+				shares = append(shares, d.shareOf(r, a))
+			}
+		}
+	}
+	d.usage.Follow(shares)
+}
+
+func (d *Driver) shareOf(r record, a allocation) usage.Share {
+	return usage.Share{
+		Claim:       r.Namespace + "/" + r.Name,
+		Request:     a.Request,
+		GPU:         a.GPU,
+		Model:       d.model(a.GPU),
+		Dir:         d.config.Layout.ShareDir(string(r.UID), a.cdiDevice()),
+		MemoryBytes: a.Limits.MemoryBytes,
+		CorePercent: a.Limits.CorePercent,
+		Burst:       a.Limits.CorePolicy == quota.PolicyBurst,
+	}
+}
+
+func (d *Driver) model(uuid string) string {
+	for _, device := range d.node.devices {
+		if device.UUID == uuid {
+			return device.ProductName
+		}
+	}
+	return ""
+}
+
+// render is what the claim's containers shall see, with what its shares' agent pages say at first. It expects mu to be
+// held.
+func (d *Driver) render(r record) (cdi.Claim, error) {
+	claim, err := r.render(d.node)
+	if err != nil {
+		return cdi.Claim{}, err
+	}
+	for i, a := range r.Allocations {
+		if q := claim.Devices[i].Quota; q != nil {
+			q.ContextMiB, q.CorePermille = d.contextMiB(a.GPU), d.firstCores(r, a)
+		}
+	}
+	return claim, nil
+}
+
+// contextMiB is what a context is charged at first on a GPU: what was measured on its model, or what the admin says.
+func (d *Driver) contextMiB(uuid string) uint32 {
+	if d.usage != nil && d.config.ContextMiB > 0 {
+		if mib, ok := d.usage.ContextMiB(d.model(uuid)); ok {
+			return mib
+		}
+	}
+	return d.config.ContextMiB
+}
+
+// firstCores is what a share may use of its GPU's time before it was measured, in permille; 0: what it was granted.
+func (d *Driver) firstCores(r record, a allocation) uint32 {
+	if a.Limits.CorePercent > 0 {
+		return 0
+	}
+	all := maps.Clone(d.booked)
+	all[r.UID] = r
+	var tenants []usage.Tenant
+	for _, other := range all {
+		for _, b := range other.Allocations {
+			if b.GPU == a.GPU && b.limited() {
+				tenants = append(tenants, usage.Tenant{CorePercent: b.Limits.CorePercent})
+			}
+		}
+	}
+	return usage.BestEffort(tenants)
+}

@@ -1,0 +1,180 @@
+package usage
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"aliquot.dev/aliquot/internal/gpu"
+)
+
+func TestBestEffort(t *testing.T) {
+	for _, tc := range []struct {
+		cores []int
+		want  uint32
+	}{
+		{cores: []int{0}, want: 1000},
+		{cores: []int{0, 0, 0}, want: 333},
+		{cores: []int{30, 0, 40, 0}, want: 150},
+		{cores: []int{100, 0}, want: 10},
+		{cores: []int{98, 0, 0, 0}, want: 10},
+		{cores: []int{60, 60, 0}, want: 10}, // overcommitted, as after a force-deleted pod
+	} {
+		var tenants []Tenant
+		for _, cores := range tc.cores {
+			tenants = append(tenants, fixed(cores))
+		}
+		if got := BestEffort(tenants); got != tc.want {
+			t.Errorf("beside %v best effort has %d permille, want %d", tc.cores, got, tc.want)
+		}
+	}
+}
+
+// stepper steps a controller by half seconds.
+type stepper struct {
+	*Controller
+	now time.Duration
+}
+
+func (s *stepper) step(sample Sample) []Decision {
+	s.now += 500 * time.Millisecond
+	return s.Step(s.now, sample)
+}
+
+// used is a sample of the last second.
+func (s *stepper) used(pid int, percent uint32) gpu.Utilization {
+	return gpu.Utilization{PID: pid, TimeUS: uint64(s.now / time.Microsecond), SMPercent: percent}
+}
+
+func TestCorrectionNeedsSomethingToCompare(t *testing.T) {
+	for name, tc := range map[string]struct {
+		launches, chargedMS uint64 // in each half second
+		percent             uint32
+		pids                []int
+		want                uint32
+	}{
+		"as estimated":      {launches: 100, chargedMS: 200, percent: 40, pids: []int{7}, want: 1000},
+		"half as estimated": {launches: 100, chargedMS: 200, percent: 20, pids: []int{7}, want: 500},
+		"a hundredth":       {launches: 100, chargedMS: 500, percent: 1, pids: []int{7}, want: 333},
+		"ten times":         {launches: 100, chargedMS: 50, percent: 100, pids: []int{7}, want: 3000},
+		"never seen to run": {launches: 100, chargedMS: 200, percent: 0, pids: []int{7}, want: 0},
+		"by unknown":        {launches: 100, chargedMS: 200, percent: 40, pids: nil, want: 0},
+		"by another":        {launches: 100, chargedMS: 200, percent: 40, pids: []int{8}, want: 0},
+		"hardly charged":    {launches: 100, chargedMS: 1, percent: 1, pids: []int{7}, want: 0},
+		"nothing launched":  {launches: 0, chargedMS: 0, percent: 40, pids: []int{7}, want: 0},
+		"in two slots":      {launches: 100, chargedMS: 200, percent: 40, pids: []int{7, 7}, want: 1000},
+		"a launch a second": {launches: 1, chargedMS: 400, percent: 80, pids: []int{7}, want: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stepper{Controller: NewController()}
+			tenant := Tenant{ID: "a", CorePercent: 50, PIDs: tc.pids}
+			var got Decision
+			for range 40 {
+				tenant.Launches += tc.launches
+				tenant.ChargedNS += tc.chargedMS * 1e6
+				got = s.step(Sample{Tenants: []Tenant{tenant}, Measured: true, Utilization: []gpu.Utilization{s.used(7, tc.percent)}})[0]
+			}
+			if diff := int(got.CorrectionPermille) - int(tc.want); diff < -30 || diff > 30 {
+				t.Errorf("corrected by %d permille, want about %d", got.CorrectionPermille, tc.want)
+			}
+		})
+	}
+}
+
+// An idle spell is no reason to forget what kernels cost; after a minute they may be others.
+func TestCorrectionOutlastsAnIdleSpell(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	tenant := Tenant{ID: "a", CorePercent: 50, PIDs: []int{7}}
+	run := func(seconds int, busy bool) uint32 {
+		var d Decision
+		for range 2 * seconds {
+			sample := Sample{Measured: true}
+			if busy {
+				tenant.Launches += 100
+				tenant.ChargedNS += 400e6
+				sample.Utilization = []gpu.Utilization{s.used(7, 40)}
+			}
+			sample.Tenants = []Tenant{tenant}
+			d = s.step(sample)[0]
+		}
+		return d.CorrectionPermille
+	}
+	if got := run(1, true); got != 0 {
+		t.Errorf("after a second: corrected by %d permille, want not yet", got)
+	}
+	for _, spell := range []int{10, 40} {
+		if got := run(10, true); got < 450 || got > 550 {
+			t.Errorf("busy: corrected by %d permille, want about 500", got)
+		}
+		if got := run(spell, false); got < 450 || got > 550 {
+			t.Errorf("after %d s of silence: corrected by %d permille, want about 500 still", spell, got)
+		}
+	}
+	if got := run(25, false); got != 0 {
+		t.Errorf("after 65 s of silence: corrected by %d permille", got)
+	}
+}
+
+// A process that holds slots in two shares is divided as it was charged.
+func TestProcessOfTwoTenants(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	a, b := Tenant{ID: "a", CorePercent: 20, PIDs: []int{7}}, Tenant{ID: "b", CorePercent: 20, PIDs: []int{7}}
+	var got []Decision
+	for range 20 {
+		a.Launches, a.ChargedNS = a.Launches+100, a.ChargedNS+150e6
+		b.Launches, b.ChargedNS = b.Launches+100, b.ChargedNS+50e6
+		got = s.step(Sample{Tenants: []Tenant{a, b}, Measured: true, Utilization: []gpu.Utilization{s.used(7, 40)}})
+	}
+	want := []Decision{{BusyPermille: 300, CorrectionPermille: 1000}, {BusyPermille: 100, CorrectionPermille: 1000}}
+	for i := range got {
+		if diff := int(got[i].CorrectionPermille) - 1000; diff < -30 || diff > 30 {
+			t.Errorf("tenant %d is corrected by %d permille", i, got[i].CorrectionPermille)
+		}
+		got[i].CorrectionPermille = 1000
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decisions (-want +got):\n%s", diff)
+	}
+}
+
+// What containers and NVML say may be anything, in any order of time; what is decided stays within bounds.
+func FuzzController(f *testing.F) {
+	f.Add(uint64(1), 50)
+	f.Add(uint64(0), 3)
+	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		wild := func() uint64 { return random.Uint64() >> random.IntN(64) }
+		control, now := NewController(), time.Duration(0)
+		for range min(max(steps, 0), 300) {
+			now += time.Duration(random.Int64N(int64(3 * time.Second)))
+			sample := Sample{Measured: random.IntN(4) > 0}
+			for i := range random.IntN(5) {
+				tenant := Tenant{ID: string(rune('a' + i)), CorePercent: random.IntN(101), Burst: random.IntN(2) == 0, Launches: wild(), ChargedNS: wild(), ThrottleNS: wild()}
+				for range random.IntN(3) {
+					tenant.PIDs = append(tenant.PIDs, random.IntN(6))
+				}
+				sample.Tenants = append(sample.Tenants, tenant)
+			}
+			for range random.IntN(5) {
+				sample.Utilization = append(sample.Utilization, gpu.Utilization{PID: random.IntN(6), TimeUS: wild(), SMPercent: uint32(wild())})
+			}
+			decisions := control.Step(now, sample)
+			if len(decisions) != len(sample.Tenants) {
+				t.Fatalf("%d decisions for %d tenants", len(decisions), len(sample.Tenants))
+			}
+			for i, d := range decisions {
+				told := sample.Tenants[i]
+				own := uint32(10 * told.CorePercent)
+				switch {
+				case d.CorrectionPermille != 0 && (d.CorrectionPermille < correctionMin || d.CorrectionPermille > correctionMax),
+					!told.Burst && told.CorePercent > 0 && d.CorePermille != 0,
+					told.Burst && told.CorePercent > 0 && (d.CorePermille < own || d.CorePermille > 1000),
+					told.CorePercent == 0 && (d.CorePermille < 10 || d.CorePermille > 1000):
+					t.Errorf("%+v: decided %+v", told, d)
+				}
+			}
+		}
+	})
+}

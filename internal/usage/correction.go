@@ -1,0 +1,72 @@
+package usage
+
+import (
+	"slices"
+	"time"
+)
+
+// What it takes for a ratio of measured to charged GPU time to mean something.
+const (
+	correctionWindow   = 8 * time.Second        // of time in which there were launches, where there is as much
+	correctionLaunches = 20                     // in a full window, so that one long kernel at its edge matters little
+	correctionHorizon  = time.Minute            // as far back as is looked for that many
+	firstWindow        = 2 * time.Second        // for the first figure
+	firstLaunches      = 8                      // for the first figure
+	leastCharged       = 100 * time.Millisecond // of GPU time
+	leastChargedPart   = 200                    // and of that time, one part in so many: NVML counts whole percents
+
+	correctionMin = 333 // permille
+	correctionMax = 3000
+)
+
+// correction says by how much the library's estimates of GPU time are off.
+type correction struct {
+	points []point // in order of time
+}
+
+// point is what was counted since the beginning.
+type point struct {
+	at                time.Duration
+	active            time.Duration // in which there were launches
+	measured, charged time.Duration
+	launches          uint64
+}
+
+// add counts what happened since the call before.
+func (c *correction) add(at, measured, charged time.Duration, launches uint64) {
+	next := point{at: at, measured: measured, charged: charged, launches: launches}
+	if len(c.points) > 0 {
+		last := c.points[len(c.points)-1]
+		next.measured, next.charged, next.launches = next.measured+last.measured, next.charged+last.charged, next.launches+last.launches
+		next.active = last.active
+		if launches > 0 {
+			next.active += at - last.at
+		}
+	}
+	old := slices.IndexFunc(c.points, func(p point) bool { return at-p.at <= correctionHorizon })
+	if old < 0 {
+		old = len(c.points)
+	}
+	c.points = append(c.points[old:], next)
+}
+
+// permille is the ratio of measured to charged time over the last seconds, clamped; 0 while it means nothing.
+func (c *correction) permille() uint32 {
+	if len(c.points) == 0 {
+		return 0
+	}
+	last := c.points[len(c.points)-1]
+	for i := len(c.points) - 2; i >= 0; i-- {
+		first := c.points[i]
+		active, launches := last.active-first.active, last.launches-first.launches
+		full := active >= correctionWindow && launches >= correctionLaunches
+		if !full && i > 0 {
+			continue
+		}
+		measured, charged := last.measured-first.measured, last.charged-first.charged
+		if charged >= max(leastCharged, active/leastChargedPart) && measured > 0 && active >= firstWindow && launches >= firstLaunches {
+			return round(min(max(1000*float64(measured)/float64(charged), correctionMin), correctionMax))
+		}
+	}
+	return 0
+}
