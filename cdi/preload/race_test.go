@@ -41,8 +41,9 @@ func TestRacingProcessesNeverHoldMoreThanTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		processes int
 		threads   string
+		rounds    string
 		shares    int
-	}{{2, "1", 1}, {4, "2", 2}, {8, "1", 1}, {16, "1", 3}} {
+	}{{2, "1", "300", 1}, {4, "2", "300", 2}, {8, "1", "300", 1}, {16, "1", "200", 3}, {32, "1", "100", 1}, {64, "1", "50", 2}} {
 		t.Run(fmt.Sprintf("%d processes of %s threads with %d shares", test.processes, test.threads, test.shares), func(t *testing.T) {
 			m := newMachine(t, 1)
 			var shares []share
@@ -56,7 +57,7 @@ func TestRacingProcessesNeverHoldMoreThanTheLimit(t *testing.T) {
 				rest -= size
 			}
 			// Together they want many times the limit.
-			all, refused, _ := m.racers(t, test.processes, test.threads, "300", "20", "6", "1")
+			all, refused, _ := m.racers(t, test.processes, test.threads, test.rounds, "20", "6", "1")
 			if refused == 0 {
 				t.Error("nobody was refused: this was no race")
 			}
@@ -115,32 +116,6 @@ func TestNobodyIsRefusedWhatFits(t *testing.T) {
 			s.checkCharged(t, 0)
 		})
 	}
-}
-
-func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
-	const workers, kills, most, piece = 8, 300, 4, 8
-	m := newMachine(t, 1)
-	s := m.newShare(t, 0, "one", 300*mib) // 256 MiB at most are wanted
-	cmd := m.command(t, compile(t, "storm"), strconv.Itoa(workers), strconv.Itoa(kills), strconv.Itoa(most), strconv.Itoa(piece))
-	output, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	var refused, odd, stuck int
-	if _, err := fmt.Sscan(string(output), &refused, &odd, &stuck); err != nil {
-		t.Fatalf("%q: %v", output, err)
-	}
-	if refused != 0 || odd != 0 || stuck != 0 {
-		t.Errorf("%d allocations were refused, %d calls failed, %d workers stood still", refused, odd, stuck)
-	}
-	m.checkLedger(t, 0, 0)
-	if peak := m.ledger(t, 0).Peak; peak > workers*most*piece*mib {
-		t.Errorf("the hardware once gave out %d MiB", peak>>20)
-	}
-	// The next process finds the slots of the dead and clears them.
-	c := m.client(t, 0)
-	s.checkCharged(t, 0)
-	c.want(t, success, "alloc 0 %d", 300*mib)
 }
 
 func TestAKilledProcessesMemoryIsFoundWhenItIsNeeded(t *testing.T) {
