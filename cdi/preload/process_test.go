@@ -187,16 +187,17 @@ func TestAProcessStoppedInACallKeepsItsChargeAndNothingElse(t *testing.T) {
 				other.want(t, outOfMemory, "alloc 0 %d", 6*mib)
 				other.want(t, success, "alloc 0 %d", 4*mib)
 				other.want(t, outOfMemory, "alloc 1 1")
+				after := test.after
 				if end == "killed" {
 					stopped.cmd.Process.Kill()
 					stopped.cmd.Wait()
-					test.after = 0
+					after = 0
 				} else {
 					stopped.cmd.Process.Signal(syscall.SIGCONT)
 					stopped.want(t, success, "")
 				}
-				m.checkLedger(t, 0, test.after+4*mib)
-				if rest := 12*mib - test.after; rest > 0 {
+				m.checkLedger(t, 0, after+4*mib)
+				if rest := 12*mib - after; rest > 0 {
 					other.want(t, success, "alloc 1 %d", rest)
 				}
 				other.want(t, outOfMemory, "alloc 2 1")
