@@ -84,8 +84,20 @@
 	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, AQ_LEGACY)
 
 #define AQ_WRAPPED_NVML(X)                                                     \
+	X(nvmlDeviceGetComputeRunningProcesses, "", 0, 0)                      \
+	X(nvmlDeviceGetComputeRunningProcesses_v2, "", 0, 0)                   \
+	X(nvmlDeviceGetComputeRunningProcesses_v3, "", 0, 0)                   \
+	X(nvmlDeviceGetGraphicsRunningProcesses, "", 0, 0)                     \
+	X(nvmlDeviceGetGraphicsRunningProcesses_v2, "", 0, 0)                  \
+	X(nvmlDeviceGetGraphicsRunningProcesses_v3, "", 0, 0)                  \
+	X(nvmlDeviceGetMPSComputeRunningProcesses, "", 0, 0)                   \
+	X(nvmlDeviceGetMPSComputeRunningProcesses_v2, "", 0, 0)                \
+	X(nvmlDeviceGetMPSComputeRunningProcesses_v3, "", 0, 0)                \
 	X(nvmlDeviceGetMemoryInfo, "", 0, 0)                                   \
-	X(nvmlDeviceGetMemoryInfo_v2, "", 0, 0)
+	X(nvmlDeviceGetMemoryInfo_v2, "", 0, 0)                                \
+	X(nvmlDeviceGetProcessUtilization, "", 0, 0)                           \
+	X(nvmlDeviceGetProcessesUtilizationInfo, "", 0, 0)                     \
+	X(nvmlDeviceGetRunningProcessDetailList, "", 0, 0)
 
 #define AQ_CALLED_CUDA(X)                                                      \
 	X(cuArrayGetMemoryRequirements)                                        \
@@ -169,6 +181,24 @@ cu(cuMipmappedArrayCreate, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *,
    unsigned);
 cu(cuMipmappedArrayDestroy, CUmipmappedArray);
 
+#define nvml_processes(name)                                               \
+	AQ_EXPORT nvmlReturn_t name(nvmlDevice_t, unsigned *,              \
+				    nvmlProcessInfo_v1_t *);               \
+	AQ_EXPORT nvmlReturn_t name##_v2(nvmlDevice_t, unsigned *,         \
+					 nvmlProcessInfo_t *);             \
+	AQ_EXPORT nvmlReturn_t name##_v3(nvmlDevice_t, unsigned *,         \
+					 nvmlProcessInfo_t *)
+
+nvml_processes(nvmlDeviceGetComputeRunningProcesses);
+nvml_processes(nvmlDeviceGetGraphicsRunningProcesses);
+nvml_processes(nvmlDeviceGetMPSComputeRunningProcesses);
+AQ_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(
+	nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
+	unsigned long long);
+AQ_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
+	nvmlDevice_t, nvmlProcessesUtilizationInfo_t *);
+AQ_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(
+	nvmlDevice_t, nvmlProcessDetailList_t *);
 AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t *);
 AQ_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t,
 						  nvmlMemory_v2_t *);

@@ -139,6 +139,20 @@ static bool descriptor_ours(struct aq_share *share)
 	return true;
 }
 
+uint64_t aq_region_pidns(void)
+{
+	AQ_KEEP_ERRNO;
+	char text[64];
+	uint64_t inode = 0;
+	ssize_t n = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", text,
+			    sizeof(text));
+
+	for (ssize_t i = 0; i < n; i++) /* "pid:[4026531836]" */
+		if (text[i] >= '0' && text[i] <= '9')
+			inode = inode * 10 + (uint64_t)(text[i] - '0');
+	return inode;
+}
+
 /* For people. A failure leaves zeros. */
 static void write_identity(struct aq_usage_slot *slot)
 {
@@ -147,14 +161,8 @@ static void write_identity(struct aq_usage_slot *slot)
 	int fd;
 
 	slot->pid = (uint32_t)syscall(SYS_getpid);
-	slot->pidns_ino = 0;
+	slot->pidns_ino = aq_region_pidns();
 	slot->start_ticks = 0;
-	n = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", text,
-		    sizeof(text) - 1);
-	for (ssize_t i = 0; i < n; i++) /* "pid:[4026531836]" */
-		if (text[i] >= '0' && text[i] <= '9')
-			slot->pidns_ino = slot->pidns_ino * 10 +
-					  (uint64_t)(text[i] - '0');
 	fd = aq_sys_open("/proc/self/stat", O_RDONLY);
 	if (fd < 0)
 		return;
@@ -263,6 +271,25 @@ void aq_region_settle(struct aq_share *share)
 {
 	aq_lock(&share->slot_lock);
 	aq_unlock(&share->slot_lock);
+}
+
+/* Ours is not locked against ourselves. A descriptor that the host closed tells
+ * nothing; then the slot may be anybody's. */
+bool aq_region_alive(const struct aq_share *share, unsigned slot)
+{
+	AQ_KEEP_ERRNO;
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)(AQ_LOCK_BASE + slot),
+		.l_len = 1,
+	};
+
+	return slot == aq_place_slot(__atomic_load_n(&share->place,
+						     __ATOMIC_SEQ_CST)) ||
+	       (is_ours(share, share->fd) &&
+		aq_sys_fcntl(share->fd, F_GETLK, &lock) == 0 &&
+		lock.l_type != F_UNLCK);
 }
 
 /* The lock on the byte keeps a new owner out while the slot is emptied. */

@@ -61,6 +61,12 @@ void aq_region_settle(struct aq_share *share);
 /* Frees the slots of the dead that still hold a charge. */
 void aq_region_reap(struct aq_share *share);
 
+/* Whether the owner of a slot lives. */
+bool aq_region_alive(const struct aq_share *share, unsigned slot);
+
+/* This process's pid namespace, as slots have it; 0: not to be had. */
+uint64_t aq_region_pidns(void);
+
 /* The region's mutex, by which those who find memory short take turns. It is
  * a courtesy: after a second without it we go on, and stay correct. */
 bool aq_region_lock(struct aq_share *share);

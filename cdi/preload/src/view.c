@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "functions.h"
 #include "pool.h"
+#include "view.h"
 
 struct view {
 	uint64_t total, used, free;
@@ -104,8 +105,7 @@ CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
 	return result;
 }
 
-/* False: the device cannot be told, and so neither whether it is limited. */
-static bool gpu_of(nvmlDevice_t device, struct aq_gpu **gpu)
+bool aq_gpu_of_nvml(nvmlDevice_t device, struct aq_gpu **gpu)
 {
 	char text[NVML_DEVICE_UUID_BUFFER_SIZE] = "";
 	uint8_t uuid[16];
@@ -131,7 +131,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 	if (!aq_nvml() || !aq_real.nvmlDeviceGetMemoryInfo)
 		return NVML_ERROR_FUNCTION_NOT_FOUND;
 	result = aq_real.nvmlDeviceGetMemoryInfo(device, memory);
-	if (result == NVML_SUCCESS && gpu_of(device, &gpu) && gpu) {
+	if (result == NVML_SUCCESS && aq_gpu_of_nvml(device, &gpu) && gpu) {
 		struct view view = look(gpu, memory->total, memory->free);
 
 		memory->total = view.total;
@@ -150,7 +150,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
 	if (!aq_nvml() || !aq_real.nvmlDeviceGetMemoryInfo_v2)
 		return NVML_ERROR_FUNCTION_NOT_FOUND;
 	result = aq_real.nvmlDeviceGetMemoryInfo_v2(device, memory);
-	if (result == NVML_SUCCESS && gpu_of(device, &gpu) && gpu) {
+	if (result == NVML_SUCCESS && aq_gpu_of_nvml(device, &gpu) && gpu) {
 		struct view view = look(gpu, memory->total, memory->free);
 
 		memory->total = view.total;

@@ -66,6 +66,20 @@ typedef struct {
 } nvmlProcessInfo_t;
 
 typedef struct {
+	unsigned pid;
+	unsigned long long usedGpuMemory;
+	unsigned gpuInstanceId, computeInstanceId;
+	unsigned long long usedGpuCcProtectedMemory;
+} nvmlProcessDetail_v1_t;
+
+typedef struct {
+	unsigned version;
+	unsigned mode; /* 0: compute, 1: graphics, 2: MPS */
+	unsigned numProcArrayEntries;
+	nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_t;
+
+typedef struct {
 	nvmlDevice_t device;
 	unsigned long long eventType, eventData;
 	unsigned gpuInstanceId, computeInstanceId;
@@ -75,6 +89,7 @@ _Static_assert(sizeof(nvmlPciInfo_t) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "nvmlProcessInfo_v1_t");
 _Static_assert(sizeof(nvmlProcessInfo_t) == 24, "nvmlProcessInfo_t");
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "nvmlProcessDetail_v1_t");
 _Static_assert(sizeof(nvmlEventData_t) == 32, "nvmlEventData_t");
 
 #define NVML_API(name, ...) SIM_EXPORT nvmlReturn_t name(__VA_ARGS__)
@@ -131,6 +146,9 @@ NVML_API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device,
 NVML_PROCESS_API(nvmlDeviceGetComputeRunningProcesses);
 NVML_PROCESS_API(nvmlDeviceGetGraphicsRunningProcesses);
 NVML_PROCESS_API(nvmlDeviceGetMPSComputeRunningProcesses);
+
+NVML_API(nvmlDeviceGetRunningProcessDetailList, nvmlDevice_t device,
+	 nvmlProcessDetailList_t *list);
 
 NVML_API(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned *current,
 	 unsigned *pending);

@@ -4,7 +4,8 @@
 struct list {
 	unsigned gpu, room, count;
 	nvmlProcessInfo_t *infos;
-	nvmlProcessInfo_v1_t *infos_v1; /* one of the two */
+	nvmlProcessInfo_v1_t *infos_v1;
+	nvmlProcessDetail_v1_t *details; /* one of the three */
 };
 
 static void add(void *context, const struct ledger_slot *slot, uint32_t pid)
@@ -19,6 +20,10 @@ static void add(void *context, const struct ledger_slot *slot, uint32_t pid)
 		return;
 	if (list->infos_v1 != NULL)
 		list->infos_v1[at] = (nvmlProcessInfo_v1_t){ pid, used };
+	else if (list->details != NULL)
+		list->details[at] = (nvmlProcessDetail_v1_t){
+			pid, used, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0
+		};
 	else
 		list->infos[at] = (nvmlProcessInfo_t){
 			pid, used, NVML_NO_INSTANCE, NVML_NO_INSTANCE
@@ -31,7 +36,8 @@ static nvmlReturn_t fill(struct list *list, unsigned *count)
 {
 	if (count == NULL)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	bool have_array = list->infos != NULL || list->infos_v1 != NULL;
+	bool have_array = list->infos != NULL || list->infos_v1 != NULL ||
+			  list->details != NULL;
 	if (!have_array && *count != 0)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	list->room = *count;
@@ -81,3 +87,20 @@ NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t);
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t);
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t);
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t);
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+						   nvmlProcessDetailList_t *all)
+{
+	ENTER_DEVICE(device, all);
+	if (all->version != NVML_VERSIONED(nvmlProcessDetailList_t, 1))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (all->mode > 2)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (all->mode != 0) {
+		all->numProcArrayEntries = 0;
+		return NVML_SUCCESS;
+	}
+	struct list list = { .gpu = device->ledger_index,
+			     .details = all->procArray };
+	return fill(&list, &all->numProcArrayEntries);
+}

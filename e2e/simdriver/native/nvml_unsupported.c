@@ -44,7 +44,6 @@ UNSUPPORTED(nvmlDeviceGetPowerManagementLimit);
 UNSUPPORTED(nvmlDeviceGetPowerUsage);
 UNSUPPORTED(nvmlDeviceGetProcessUtilization);
 UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
-UNSUPPORTED(nvmlDeviceGetRunningProcessDetailList);
 UNSUPPORTED(nvmlDeviceGetRemappedRows);
 UNSUPPORTED(nvmlDeviceGetTemperature);
 UNSUPPORTED(nvmlDeviceGetTopologyCommonAncestor);
