@@ -28,6 +28,9 @@ const (
 // shared is what both libraries are made of, besides their own files.
 var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c"}
 
+// compute is how the cards work, which both libraries know too.
+const compute = "compute*.c"
+
 // product is one file that gcc makes of the sources that match the patterns.
 type product struct {
 	name    string
@@ -44,8 +47,8 @@ func libraryFlags(soname string) []string {
 }
 
 var products = []product{
-	{libCUDA, append([]string{"cuda_*.c"}, shared...), libraryFlags(libCUDA)},
-	{libNVML, append([]string{"nvml_*.c", "faults.c"}, shared...), libraryFlags(libNVML)},
+	{libCUDA, append([]string{"cuda_*.c", compute}, shared...), libraryFlags(libCUDA)},
+	{libNVML, append([]string{"nvml_*.c", "faults.c", compute}, shared...), libraryFlags(libNVML)},
 	{ledgerProgram, append([]string{"ledger_main.c"}, shared...), nil},
 	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},
 }

@@ -1,6 +1,7 @@
 package simdriver
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,6 +50,7 @@ func (hw Hardware) flat() string {
 		line("memory_total", gpu.Memory.Total)
 		line("memory_reserved", gpu.Memory.Reserved)
 		line("context_bytes", uint64(gpu.ContextMiB)<<20)
+		line("slice_ns", cmp.Or(gpu.TimeSliceMicroseconds, 2000)*1000)
 		major, minor := twoNumbers(gpu.ComputeCapability)
 		line("cc_major", major)
 		line("cc_minor", minor)

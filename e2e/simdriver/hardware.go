@@ -48,6 +48,9 @@ type GPU struct {
 	Virtualization Virtualization `json:"virtualization,omitempty"`
 	// ContextMiB is what one context costs, 0 unless a test wants it.
 	ContextMiB int `json:"contextMiB,omitempty"`
+	// TimeSliceMicroseconds is how long a process has the card before it is
+	// another's turn; 0: 2000.
+	TimeSliceMicroseconds int `json:"timeSliceMicroseconds,omitempty"`
 }
 
 // PCI is where a card sits.
@@ -211,6 +214,7 @@ func (g GPU) problems() []error {
 	check(brands[g.Brand] != 0, "brand %q is unknown", g.Brand)
 	check(g.Multiprocessors > 0 && g.Cores > 0, "multiprocessors and cores are required")
 	check(g.MIGDevices >= 0 && g.ContextMiB >= 0, "migDevices and contextMiB cannot be negative")
+	check(g.TimeSliceMicroseconds >= 0, "timeSliceMicroseconds %d is negative", g.TimeSliceMicroseconds)
 	_, known := virtualizations[g.Virtualization]
 	check(known, "virtualization %q is unknown", g.Virtualization)
 	return errs

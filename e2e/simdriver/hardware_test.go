@@ -43,6 +43,7 @@ func TestParseRefuses(t *testing.T) {
 		"bad bus":           {head + strings.Replace(gpu, "00000000:01", "0000:01", 1), "pci.busID"},
 		"bad version":       {strings.Replace(head, "13.0", "13", 1) + gpu, "cudaVersion"},
 		"memory":            {head + strings.Replace(gpu, "t4,", "t4, memory: {total: 1, reserved: 1},", 1), "does not exceed"},
+		"time slice":        {head + strings.Replace(gpu, "t4,", "t4, timeSliceMicroseconds: -1,", 1), "timeSliceMicroseconds"},
 		"virtualisation":    {head + strings.Replace(gpu, "t4,", "t4, virtualization: partly,", 1), "partly"},
 		"two at once, uuid": {head + "- {model: t4, uuid: x, pci: {busID: here}}\n", "uuid"},
 		"two at once, bus":  {head + "- {model: t4, uuid: x, pci: {busID: here}}\n", "pci.busID"},

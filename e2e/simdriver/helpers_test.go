@@ -89,11 +89,13 @@ var programs = sync.OnceValues(func() (string, error) {
 	if _, err := workload.Build(context.Background(), dir, dir); err != nil {
 		return dir, err
 	}
-	output, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
-		"-I", "native", "-o", filepath.Join(dir, "cuda_check"), "testdata/cuda_check.c",
-		"-L", dir, "-l:libcuda.so.1", "-pthread", "-ldl").CombinedOutput()
-	if err != nil {
-		return dir, errors.New(string(output))
+	for _, program := range []string{"cuda_check", "compute_check"} {
+		output, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
+			"-I", "native", "-o", filepath.Join(dir, program), "testdata/"+program+".c",
+			"-L", dir, "-l:libcuda.so.1", "-pthread", "-ldl").CombinedOutput()
+		if err != nil {
+			return dir, errors.New(string(output))
+		}
 	}
 	return dir, nil
 })
@@ -121,7 +123,13 @@ func command(t *testing.T, root *simdriver.Root, program string, args ...string)
 // check runs one case of testdata/cuda_check.c and returns what it printed.
 func check(t *testing.T, root *simdriver.Root, name string) string {
 	t.Helper()
-	output, err := command(t, root, "cuda_check", name).CombinedOutput()
+	return checkWith(t, root, "cuda_check", name)
+}
+
+// checkWith runs one case of another program of checks.
+func checkWith(t *testing.T, root *simdriver.Root, program, name string) string {
+	t.Helper()
+	output, err := command(t, root, program, name).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", name, err, output)
 	}

@@ -170,13 +170,23 @@ func (r *Root) makeState(context.Context) error {
 	if err := os.WriteFile(r.State("hardware"), []byte(r.Hardware.flat()), 0o644); err != nil {
 		return err
 	}
-	// Begins empty; the libraries give it its shape. Any user may use a GPU.
-	ledger, err := os.OpenFile(r.State("ledger"), os.O_CREATE|os.O_RDWR, 0o666)
+	for _, name := range []string{"ledger", "compute"} {
+		if err := makeEmpty(r.State(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeEmpty makes a file to which the libraries give its shape, unless it has
+// one. Any user may use a GPU.
+func makeEmpty(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return err
 	}
-	defer ledger.Close()
-	return ledger.Chmod(0o666)
+	defer file.Close()
+	return file.Chmod(0o666)
 }
 
 // makeSysfs lays out what Linux tells of a card under /sys: which root complex

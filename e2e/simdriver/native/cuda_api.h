@@ -23,13 +23,24 @@ typedef enum {
 	CUDA_ERROR_ALREADY_MAPPED = 208,
 	CUDA_ERROR_NOT_MAPPED = 211,
 	CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
+	CUDA_ERROR_FILE_NOT_FOUND = 301,
 	CUDA_ERROR_INVALID_HANDLE = 400,
+	CUDA_ERROR_ILLEGAL_STATE = 401,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+	CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+	CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+	CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+	CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+	CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+	CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+	CUDA_ERROR_CAPTURED_EVENT = 907,
+	CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
 	CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
@@ -260,7 +271,7 @@ _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
 
 /* CU_API(name, parameters) declares an exported entry point; a _ptsz twin
- * differs only in what stream 0 means, which nothing here depends on yet. */
+ * differs only in what stream 0 means: the calling thread's own stream. */
 #define CU_API(name, ...) SIM_EXPORT CUresult name(__VA_ARGS__)
 #define CU_API_PTSZ(name, ...) \
 	CU_API(name, __VA_ARGS__); \
@@ -414,10 +425,7 @@ CU_API(cuStreamDestroy_v2, CUstream stream);
 CU_API_PTSZ(cuStreamSynchronize, CUstream stream);
 CU_API_PTSZ(cuStreamQuery, CUstream stream);
 CU_API_PTSZ(cuStreamGetCtx, CUstream stream, CUcontext *context);
-CU_API_PTSZ(cuStreamIsCapturing, CUstream stream, int *status);
-CU_API_PTSZ(cuLaunchKernel, CUfunction function, unsigned grid_x,
-	    unsigned grid_y, unsigned grid_z, unsigned block_x,
-	    unsigned block_y, unsigned block_z, unsigned shared_bytes,
-	    CUstream stream, void **parameters, void **extra);
+
+#include "cuda_work_api.h"
 
 #endif

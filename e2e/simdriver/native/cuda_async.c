@@ -1,18 +1,32 @@
-/* Allocation in stream order, from memory pools. */
-#include "cuda_state.h"
+/* Allocation in stream order, from memory pools or by a graph. */
+#include "cuda_work.h"
 
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+/* The pool is NULL for the device's own. */
+static CUresult alloc_locked(CUdeviceptr *pointer, uint64_t bytes,
+			     CUmemoryPool pool, CUstream stream)
+{
+	struct capture *capture;
+	CUresult result = capture_enter_locked(stream, &capture);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (capture != NULL)
+		return capture_alloc_locked(stream, pointer, bytes);
+	if (pool == NULL)
+		pool = pool_current_locked(stream->context->device);
+	return pool_alloc_locked(pool, pointer, bytes);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream handle)
 {
 	CUresult result;
-	CUcontext context = stream_context(stream, &result);
 
-	if (context == NULL)
-		return result;
-	if (pointer == NULL || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
 	cuda_lock();
-	result = pool_alloc_locked(pool_current_locked(context->device), pointer,
-			      bytes);
+	CUstream stream = stream_find_locked(handle, &result);
+	if (stream != NULL && (pointer == NULL || bytes == 0))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (stream != NULL)
+		result = alloc_locked(pointer, bytes, NULL, stream);
 	cuda_unlock();
 	return result;
 }
@@ -20,22 +34,21 @@ CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
 			      CUstream stream)
 {
-	return cuMemAllocAsync(pointer, bytes, stream);
+	return cuMemAllocAsync(pointer, bytes, per_thread(stream));
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
-				 CUmemoryPool pool, CUstream stream)
+				 CUmemoryPool pool, CUstream handle)
 {
 	CUresult result;
 
-	if (stream_context(stream, &result) == NULL)
-		return result;
-	if (pointer == NULL || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
 	cuda_lock();
-	result = pool_valid_locked(pool) ?
-			 pool_alloc_locked(pool, pointer, bytes) :
-			 CUDA_ERROR_INVALID_VALUE;
+	CUstream stream = stream_find_locked(handle, &result);
+	if (stream != NULL &&
+	    (pointer == NULL || bytes == 0 || !pool_valid_locked(pool)))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (stream != NULL)
+		result = alloc_locked(pointer, bytes, pool, stream);
 	cuda_unlock();
 	return result;
 }
@@ -43,23 +56,36 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
 				      CUmemoryPool pool, CUstream stream)
 {
-	return cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
+	return cuMemAllocFromPoolAsync(pointer, bytes, pool,
+				       per_thread(stream));
 }
 
-/* Memory of cuMemAlloc may be freed in stream order too. */
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+static CUresult free_locked(CUdeviceptr pointer, CUstream stream)
+{
+	struct capture *capture;
+	CUresult result = capture_enter_locked(stream, &capture);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return capture != NULL ? capture_free_locked(stream, pointer) :
+				 memory_free_locked(pointer);
+}
+
+/* Memory of cuMemAlloc may be freed in stream order too. It is at once: here
+ * nobody can touch it too late. */
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle)
 {
 	CUresult result;
 
-	if (stream_context(stream, &result) == NULL)
-		return result;
 	cuda_lock();
-	result = memory_free_locked(pointer);
+	CUstream stream = stream_find_locked(handle, &result);
+	if (stream != NULL)
+		result = free_locked(pointer, stream);
 	cuda_unlock();
 	return result;
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
-	return cuMemFreeAsync(pointer, stream);
+	return cuMemFreeAsync(pointer, per_thread(stream));
 }

@@ -113,6 +113,7 @@ CUresult context_activate_locked(CUcontext context)
 	}
 	limits_begin_locked(context);
 	context->alive = true;
+	context->incarnation++;
 	return CUDA_SUCCESS;
 }
 
@@ -197,6 +198,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 		return result;
 	if (context == NULL || context->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	work_drain(context);
 	cuda_lock();
 	if (context->alive)
 		context_deactivate_locked(context);
@@ -308,6 +310,10 @@ CUresult cuCtxSynchronize_v2(CUcontext context)
 		return result;
 	if (!context->alive)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
+	work_drain(context);
 	cuda_lock();
 	pools_synchronise_locked(context->device);
 	cuda_unlock();

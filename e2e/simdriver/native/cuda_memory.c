@@ -41,6 +41,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 		return result;
 	if (pointer == NULL || bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	cuda_lock();
 	if (bytes > SMALL_MAX) {
 		result = alloc_region_locked(pointer, bytes, REGION_DEVICE,
@@ -88,6 +91,9 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
 	if (pointer == NULL || bytes == 0 ||
 	    (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
 		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	cuda_lock();
 	result = alloc_region_locked(pointer, bytes, REGION_MANAGED, context);
 	cuda_unlock();
@@ -123,6 +129,8 @@ CUresult memory_free_locked(CUdeviceptr pointer)
 	case REGION_MANAGED:
 	case REGION_FOREIGN:
 		return free_region_locked(region, pointer);
+	case REGION_GRAPH:
+		return graph_memory_free_locked(region, pointer);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -136,6 +144,9 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
 		return result;
 	if (pointer == 0)
 		return CUDA_SUCCESS;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	cuda_lock();
 	result = memory_free_locked(pointer);
 	cuda_unlock();
@@ -241,6 +252,9 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 		return result;
 	if (pointer == NULL || bytes == 0 || flags > 7)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = CUDA_ERROR_OUT_OF_MEMORY;
 	cuda_lock();
 	struct region *region =
@@ -268,6 +282,9 @@ CUresult cuMemFreeHost(void *pointer)
 	CUresult result;
 
 	if (context_current(&result) == NULL)
+		return result;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
 		return result;
 	cuda_lock();
 	struct region *region = region_find_locked((CUdeviceptr)pointer);

@@ -35,6 +35,7 @@ static CUresult primary_drop(CUdevice device, bool all)
 		return result;
 	if (!cuda_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
+	work_drain(cuda.devices[device].primary);
 	cuda_lock();
 	CUcontext primary = cuda.devices[device].primary;
 	if (primary == NULL || !primary->alive)

@@ -60,6 +60,10 @@ static inline void cuda_unlock(void)
 struct CUctx_st {
 	CUdevice device;
 	bool primary, alive;
+	unsigned incarnation;	 /* a primary context may begin again */
+	CUstream legacy;	 /* what stream 0 means; made when needed */
+	uint64_t last_work;	 /* of all streams, see cuda_work.h */
+	uint64_t last_blocking;	 /* of those that wait for stream 0 */
 	unsigned references; /* of a primary context */
 	unsigned flags;
 	uint64_t limits[CU_LIMITS];
@@ -93,6 +97,8 @@ enum region_kind {
 	REGION_HOST,
 	REGION_FOREIGN,	 /* memory that another allocated */
 	REGION_RESERVED, /* cuMemAddressReserve */
+	REGION_MODULE,	 /* what a module costs */
+	REGION_GRAPH,	 /* of a graph's own, see cuda_graph_memory.c */
 };
 
 struct region {
@@ -104,6 +110,7 @@ struct region {
 	CUcontext context;
 	CUmemoryPool pool;
 	struct arena *arena;
+	struct graph_memory *graph; /* REGION_GRAPH */
 	struct mapping **mappings; /* REGION_RESERVED: one entry a block */
 	struct region *next, **link; /* in the context's list */
 };
@@ -159,6 +166,16 @@ CUresult pool_free_locked(struct region *region, CUdeviceptr pointer);
 void pools_synchronise_locked(CUdevice device);
 /* When the card is full: everything unused. */
 bool pools_release_locked(CUdevice device);
+
+/* cuda_graph_memory.c */
+CUresult graph_memory_free_locked(struct region *region, CUdeviceptr pointer);
+
+/* cuda_work.c: waits until the context has nothing left to do. */
+void work_drain(CUcontext context);
+
+/* cuda_capture.c: asked first by every call that a capture cannot see and that
+ * the manual calls unsafe. */
+CUresult capture_unsafe(void);
 
 /* cuda_memory.c */
 CUresult memory_free_locked(CUdeviceptr pointer);

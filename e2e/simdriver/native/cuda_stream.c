@@ -1,28 +1,90 @@
-/* Streams, and launches that do nothing yet: work takes no time here. */
-#include "cuda_state.h"
+/* Streams: what a handle means, and waiting for what was submitted to one. */
+#include "cuda_work.h"
 
 #include <stdlib.h>
 
-#define STREAM_MAGIC 0x53545245u
+/* The calling thread's own stream of each context that it used one of. They
+ * stay when the thread ends, as a few bytes. */
+static _Thread_local CUstream own_streams
+	__attribute__((tls_model("initial-exec")));
 
-struct CUstream_st {
-	uint32_t magic;
-	CUcontext context;
-};
+static CUstream new_stream(CUcontext context, bool blocking)
+{
+	static uint32_t ids;
+	CUstream made = calloc(1, sizeof(*made));
 
-CUcontext stream_context(CUstream stream, CUresult *result)
+	if (made == NULL)
+		return NULL;
+	made->magic = STREAM_MAGIC;
+	made->id = ++ids;
+	made->context = context;
+	made->incarnation = context->incarnation;
+	made->blocking = blocking;
+	return made;
+}
+
+static CUstream legacy_stream(CUcontext context)
+{
+	if (context->legacy == NULL)
+		context->legacy = new_stream(context, false);
+	if (context->legacy == NULL)
+		return NULL;
+	context->legacy->legacy = true;
+	context->legacy->incarnation = context->incarnation;
+	return context->legacy;
+}
+
+static CUstream own_stream(CUcontext context)
+{
+	CUstream stream = own_streams;
+
+	while (stream != NULL && stream->context != context)
+		stream = stream->next;
+	if (stream == NULL) {
+		stream = new_stream(context, true);
+		if (stream == NULL)
+			return NULL;
+		stream->next = own_streams;
+		own_streams = stream;
+	}
+	stream->incarnation = context->incarnation;
+	return stream;
+}
+
+static bool is_alive(CUstream stream)
+{
+	return stream->magic == STREAM_MAGIC && stream->context->alive &&
+	       stream->incarnation == stream->context->incarnation;
+}
+
+CUstream stream_find_locked(CUstream stream, CUresult *result)
 {
 	CUcontext current = context_current(result);
 
 	if (current == NULL)
 		return NULL;
-	if (stream == NULL || stream == CU_STREAM_LEGACY ||
-	    stream == CU_STREAM_PER_THREAD)
-		return current;
-	if (stream->magic == STREAM_MAGIC && stream->context->alive)
-		return stream->context;
-	*result = CUDA_ERROR_INVALID_HANDLE;
-	return NULL;
+	*result = CUDA_SUCCESS;
+	if (stream == NULL || stream == CU_STREAM_LEGACY)
+		stream = legacy_stream(current);
+	else if (stream == CU_STREAM_PER_THREAD)
+		stream = own_stream(current);
+	else if (is_alive(stream))
+		return stream;
+	else
+		*result = CUDA_ERROR_INVALID_HANDLE;
+	if (*result != CUDA_SUCCESS)
+		return NULL;
+	if (stream == NULL)
+		*result = CUDA_ERROR_OUT_OF_MEMORY;
+	return stream;
+}
+
+CUcontext stream_context(CUstream stream, CUresult *result)
+{
+	cuda_lock();
+	stream = stream_find_locked(stream, result);
+	cuda_unlock();
+	return stream == NULL ? NULL : stream->context;
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)
@@ -34,10 +96,11 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 		return result;
 	if (stream == NULL || flags > 1)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUstream made = malloc(sizeof(*made));
+	cuda_lock();
+	CUstream made = new_stream(context, flags == 0);
+	cuda_unlock();
 	if (made == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*made = (struct CUstream_st){ STREAM_MAGIC, context };
 	*stream = made;
 	return CUDA_SUCCESS;
 }
@@ -49,6 +112,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags,
 	return cuStreamCreate(stream, flags);
 }
 
+/* What was submitted goes on. */
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	CUresult result = cuda_ready();
@@ -58,39 +122,72 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 	if (stream == NULL || stream == CU_STREAM_LEGACY ||
 	    stream == CU_STREAM_PER_THREAD || stream->magic != STREAM_MAGIC)
 		return CUDA_ERROR_INVALID_HANDLE;
+	cuda_lock();
+	capture_leave_locked(stream);
 	stream->magic = 0;
+	cuda_unlock();
 	free(stream);
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamSynchronize(CUstream stream)
+/* What must be done for a stream to be idle. Stream 0 waits for all others but
+ * those that were made not to. */
+static CUresult idle_at(CUstream handle, CUdevice *device, uint64_t *so_far)
 {
-	CUresult result;
-	CUcontext context = stream_context(stream, &result);
+	CUresult result = capture_unsafe();
 
-	if (context == NULL)
+	if (result != CUDA_SUCCESS)
 		return result;
 	cuda_lock();
-	pools_synchronise_locked(context->device);
+	CUstream stream = stream_find_locked(handle, &result);
+	if (stream != NULL)
+		result = capture_refuse_locked(stream);
+	if (stream != NULL && result == CUDA_SUCCESS) {
+		*device = stream->context->device;
+		*so_far = stream->legacy ? stream->context->last_blocking :
+					   stream->last_work;
+	}
+	cuda_unlock();
+	return result;
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+	CUdevice device;
+	uint64_t so_far;
+	CUresult result = idle_at(stream, &device, &so_far);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	work_wait(device, so_far);
+	cuda_lock();
+	pools_synchronise_locked(device);
 	cuda_unlock();
 	return CUDA_SUCCESS;
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-	return cuStreamSynchronize(stream);
+	return cuStreamSynchronize(per_thread(stream));
 }
 
 CUresult cuStreamQuery(CUstream stream)
 {
-	CUresult result;
+	CUdevice device;
+	uint64_t so_far;
+	CUresult result = idle_at(stream, &device, &so_far);
 
-	return stream_context(stream, &result) == NULL ? result : CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS)
+		return result;
+	cuda_lock();
+	bool done = work_done_locked(device, so_far);
+	cuda_unlock();
+	return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream)
 {
-	return cuStreamQuery(stream);
+	return cuStreamQuery(per_thread(stream));
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
@@ -108,49 +205,5 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
 
 CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context)
 {
-	return cuStreamGetCtx(stream, context);
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, int *status)
-{
-	CUresult result;
-
-	if (stream_context(stream, &result) == NULL)
-		return result;
-	if (status == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	*status = 0;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status)
-{
-	return cuStreamIsCapturing(stream, status);
-}
-
-CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
-			unsigned grid_z, unsigned block_x, unsigned block_y,
-			unsigned block_z, unsigned shared_bytes,
-			CUstream stream, void **parameters, void **extra)
-{
-	CUresult result;
-
-	(void)function, (void)shared_bytes, (void)parameters, (void)extra;
-	if (stream_context(stream, &result) == NULL)
-		return result;
-	if (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 ||
-	    block_y == 0 || block_z == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
-}
-
-CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x,
-			     unsigned grid_y, unsigned grid_z, unsigned block_x,
-			     unsigned block_y, unsigned block_z,
-			     unsigned shared_bytes, CUstream stream,
-			     void **parameters, void **extra)
-{
-	return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x,
-			      block_y, block_z, shared_bytes, stream,
-			      parameters, extra);
+	return cuStreamGetCtx(per_thread(stream), context);
 }

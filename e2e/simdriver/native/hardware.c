@@ -42,6 +42,7 @@ static const struct field gpu_fields[] = {
 	FIELD(sim_gpu, memory_total, U64),
 	FIELD(sim_gpu, memory_reserved, U64),
 	FIELD(sim_gpu, context_bytes, U64),
+	FIELD(sim_gpu, slice_ns, U64),
 	FIELD(sim_gpu, cc_major, U32),
 	FIELD(sim_gpu, cc_minor, U32),
 	FIELD(sim_gpu, architecture, U32),

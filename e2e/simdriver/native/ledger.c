@@ -313,6 +313,26 @@ void ledger_each(ledger_visit *visit, void *context)
 	}
 }
 
+bool ledger_self(unsigned *slot, uint32_t *generation)
+{
+	*slot = (unsigned)self.slot;
+	*generation = self.generation;
+	return self.slot >= 0;
+}
+
+bool ledger_lives(unsigned slot, uint32_t generation, uint32_t *pid)
+{
+	if (self.map == NULL || slot >= LEDGER_SLOTS)
+		return false;
+	struct ledger_slot copy = self.map->slots[slot];
+	if (!copy.in_use || copy.generation != generation ||
+	    !slot_lives(slot, pid))
+		return false;
+	if (*pid == 0)
+		*pid = copy.pid;
+	return true;
+}
+
 void ledger_forked(void)
 {
 	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;

@@ -82,6 +82,12 @@ typedef void ledger_visit(void *context, const struct ledger_slot *slot,
 			  uint32_t pid);
 void ledger_each(ledger_visit *visit, void *context);
 
+/* This process's slot; false before it joined. */
+bool ledger_self(unsigned *slot, uint32_t *generation);
+/* Whether the process lives that had the slot in that generation; *pid as for
+ * ledger_visit. */
+bool ledger_lives(unsigned slot, uint32_t generation, uint32_t *pid);
+
 /* In a forked child: nothing of the parent's account is the child's. */
 void ledger_forked(void);
 

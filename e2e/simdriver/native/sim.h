@@ -32,6 +32,7 @@ struct sim_gpu {
 	unsigned minor; /* of /dev/nvidia<minor> */
 	uint64_t memory_total, memory_reserved;
 	uint64_t context_bytes; /* what a context costs */
+	uint64_t slice_ns; /* how long a process has the card at a time */
 	unsigned cc_major, cc_minor;
 	unsigned architecture, brand; /* NVML's numbers */
 	unsigned multiprocessors, cores;
