@@ -33,7 +33,7 @@ static struct {
 #undef MEMBER
 } cuda;
 
-static void driver_load(void)
+static inline void driver_load(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 
@@ -44,7 +44,7 @@ static void driver_load(void)
 #undef LOAD
 }
 
-static void driver_init(void)
+static inline void driver_init(void)
 {
 	CUcontext context;
 
