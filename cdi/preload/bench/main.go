@@ -49,23 +49,27 @@ type series struct {
 	target  float64 // ns added, at most
 	holders int     // other processes with an allocation
 	driver  string  // "null" or "simulated"
+	cores   int     // percent of the share
 }
 
 var all = []series{
-	{"preload_alloc_free_added_0_live", []string{"alloc", "0", "4096"}, 200, 0, "null"},
-	{"preload_alloc_free_added_1000_live", []string{"alloc", "1000", "4096"}, 200, 0, "null"},
-	{"preload_alloc_free_added_10000_live", []string{"alloc", "10000", "4096"}, 200, 0, "null"},
-	{"preload_alloc_free_added_100000_live", []string{"alloc", "100000", "4096"}, 200, 0, "null"},
-	{"preload_alloc_free_added_2MiB_0_live", []string{"alloc", "0", "2097152"}, 200, 0, "null"},
-	{"preload_mem_get_info_added_1_process", []string{"info"}, 100, 0, "null"},
+	{"preload_alloc_free_added_0_live", []string{"alloc", "0", "4096"}, 200, 0, "null", 100},
+	{"preload_alloc_free_added_1000_live", []string{"alloc", "1000", "4096"}, 200, 0, "null", 100},
+	{"preload_alloc_free_added_10000_live", []string{"alloc", "10000", "4096"}, 200, 0, "null", 100},
+	{"preload_alloc_free_added_100000_live", []string{"alloc", "100000", "4096"}, 200, 0, "null", 100},
+	{"preload_alloc_free_added_2MiB_0_live", []string{"alloc", "0", "2097152"}, 200, 0, "null", 100},
+	// Kernels take no time on that driver, and the program rests between batches: a limit of cores has budget left.
+	{"preload_launch_added_no_core_limit", []string{"launch"}, 10, 0, "null", 100},
+	{"preload_launch_added_core_limit", []string{"launch"}, 40, 0, "null", 50},
+	{"preload_mem_get_info_added_1_process", []string{"info"}, 100, 0, "null", 100},
 	// With nothing else live every pair of calls takes a block from the hardware and gives it back.
-	{"preload_alloc_free_added_0_live_simulated", []string{"alloc", "0", "4096"}, 200, 0, "simulated"},
-	{"preload_alloc_free_added_1000_live_simulated", []string{"alloc", "1000", "4096"}, 200, 0, "simulated"},
-	{"preload_alloc_free_added_10000_live_simulated", []string{"alloc", "10000", "4096"}, 200, 0, "simulated"},
-	{"preload_mem_get_info_added_simulated", []string{"info"}, 100, 0, "simulated"},
+	{"preload_alloc_free_added_0_live_simulated", []string{"alloc", "0", "4096"}, 200, 0, "simulated", 100},
+	{"preload_alloc_free_added_1000_live_simulated", []string{"alloc", "1000", "4096"}, 200, 0, "simulated", 100},
+	{"preload_alloc_free_added_10000_live_simulated", []string{"alloc", "10000", "4096"}, 200, 0, "simulated", 100},
+	{"preload_mem_get_info_added_simulated", []string{"info"}, 100, 0, "simulated", 100},
 	// Last: slots that were ever used are added up from then on.
-	{"preload_alloc_free_added_64_processes", []string{"alloc", "0", "4096"}, 200, holders, "null"},
-	{"preload_mem_get_info_added_64_processes", []string{"info"}, 100, holders, "null"},
+	{"preload_alloc_free_added_64_processes", []string{"alloc", "0", "4096"}, 200, holders, "null", 100},
+	{"preload_mem_get_info_added_64_processes", []string{"info"}, 100, holders, "null", 100},
 }
 
 func main() {
@@ -148,7 +152,7 @@ func setUp(source, dir string) (*setting, error) {
 		filepath.Join(source, "bench/testdata/bench.c"), "-ldl"); err != nil {
 		return nil, err
 	}
-	return s, s.makeShare(8 << 30)
+	return s, nil
 }
 
 func run(name string, args ...string) error {
@@ -158,7 +162,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-func (s *setting) makeShare(memory uint64) error {
+func (s *setting) makeShare(memory uint64, cores int) error {
 	share := filepath.Join(s.dir, sharesDir, gpu+".bench")
 	if err := os.MkdirAll(share, 0o755); err != nil {
 		return err
@@ -176,7 +180,7 @@ func (s *setting) makeShare(memory uint64) error {
 	if err := os.WriteFile(filepath.Join(share, "agent"), agent, 0o644); err != nil {
 		return err
 	}
-	quota := fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent 0\ncore_policy Fixed\npriority 0\n", gpu, memory)
+	quota := fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent %d\ncore_policy Fixed\npriority 0\n", gpu, memory, cores)
 	return os.WriteFile(filepath.Join(share, "quota"), []byte(quota), 0o644)
 }
 
@@ -226,6 +230,9 @@ func (s *setting) hold(driver string) (release func(), err error) {
 }
 
 func (s *setting) measure(series series, pairs int) error {
+	if err := s.makeShare(8<<30, series.cores); err != nil {
+		return err
+	}
 	for range series.holders {
 		release, err := s.hold(series.driver)
 		if err != nil {

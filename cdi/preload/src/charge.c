@@ -43,14 +43,6 @@ static bool change(struct aq_share *share, int64_t used, int64_t pending)
 	return change_within(share, used, pending, share->limit);
 }
 
-static struct aq_usage_slot *own_slot(const struct aq_share *share)
-{
-	unsigned slot = aq_place_slot(__atomic_load_n(&share->place,
-						      __ATOMIC_SEQ_CST));
-
-	return slot == AQ_NO_SLOT ? NULL : aq_region_slot(share, slot);
-}
-
 static bool ensure_slot(struct aq_share *share)
 {
 	uint64_t place = __atomic_load_n(&share->place, __ATOMIC_SEQ_CST);
@@ -58,7 +50,7 @@ static bool ensure_slot(struct aq_share *share)
 	if (AQ_LIKELY(aq_place_slot(place) != AQ_NO_SLOT))
 		return true;
 	aq_region_move(share, place);
-	return own_slot(share) != NULL;
+	return aq_region_own_slot(share) != NULL;
 }
 
 static uint64_t share_used(const struct aq_share *share)
@@ -85,7 +77,7 @@ static bool reserve_share(struct aq_share *share, uint32_t n)
 {
 	if (!ensure_slot(share) || !change(share, n, n))
 		return false;
-	if (AQ_LIKELY(share_used(share) <= share->limit && own_slot(share)))
+	if (AQ_LIKELY(share_used(share) <= share->limit && aq_region_own_slot(share)))
 		return true;
 	change(share, -(int64_t)n, -(int64_t)n);
 	return false;
@@ -184,7 +176,7 @@ static void count_denied(struct aq_gpu *gpu)
 {
 	for (unsigned i = 0; i < gpu->share_count; i++) {
 		struct aq_share *share = aq_gpu_share(gpu, i);
-		struct aq_usage_slot *slot = own_slot(share);
+		struct aq_usage_slot *slot = aq_region_own_slot(share);
 
 		__atomic_fetch_add(&share->region->header.denied_allocs, 1,
 				   __ATOMIC_RELAXED);
@@ -196,7 +188,7 @@ static void count_denied(struct aq_gpu *gpu)
 static bool has_slots(const struct aq_gpu *gpu)
 {
 	for (unsigned i = 0; i < gpu->share_count; i++)
-		if (!own_slot(aq_gpu_share(gpu, i)))
+		if (!aq_region_own_slot(aq_gpu_share(gpu, i)))
 			return false;
 	return true;
 }
@@ -244,7 +236,7 @@ static void count_granted(const struct aq_hold *hold)
 {
 	for (unsigned i = 0; i < hold->gpu->share_count; i++) {
 		struct aq_share *share = aq_gpu_share(hold->gpu, i);
-		struct aq_usage_slot *slot = own_slot(share);
+		struct aq_usage_slot *slot = aq_region_own_slot(share);
 		uint64_t used;
 
 		if (!slot || !hold->parts[i])
@@ -363,7 +355,7 @@ bool aq_take_slots(struct aq_gpu *gpu)
 void aq_note_pools(struct aq_gpu *gpu, uint64_t bytes)
 {
 	struct aq_share *share = gpu->share_count ? aq_gpu_share(gpu, 0) : NULL;
-	struct aq_usage_slot *slot = share ? own_slot(share) : NULL;
+	struct aq_usage_slot *slot = share ? aq_region_own_slot(share) : NULL;
 
 	if (!share)
 		return;
@@ -375,7 +367,7 @@ void aq_note_pools(struct aq_gpu *gpu, uint64_t bytes)
 void aq_note_contexts(struct aq_gpu *gpu, uint64_t bytes)
 {
 	struct aq_share *share = gpu->share_count ? aq_gpu_share(gpu, 0) : NULL;
-	struct aq_usage_slot *slot = share ? own_slot(share) : NULL;
+	struct aq_usage_slot *slot = share ? aq_region_own_slot(share) : NULL;
 
 	if (!share)
 		return;

@@ -8,6 +8,7 @@
 #include "contexts.h"
 #include "pointers.h"
 #include "pool.h"
+#include "sample.h"
 
 static bool is_alive(uint64_t pointer)
 {
@@ -99,6 +100,7 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 				aq_context_put_back(&ours);         \
 			return result;                              \
 		}                                                   \
+		aq_samples_drop((CUcontext)context);                \
 		if (known)                                          \
 			aq_context_retire(&ours);                   \
 		if (ours.gpu)                                       \
@@ -117,8 +119,10 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 		result = aq_real.name(device);                           \
 		if (result == CUDA_SUCCESS &&                            \
 		    aq_gpu_of_device(device, &gpu) == CUDA_SUCCESS &&    \
-		    gpu && aq_primary_ended(gpu, device, &context))      \
+		    gpu && aq_primary_ended(gpu, device, &context)) {    \
+			aq_samples_drop_gpu(gpu);                        \
 			sweep(gpu, context);                             \
+		}                                                        \
 		return result;                                           \
 	}
 

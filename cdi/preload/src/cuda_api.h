@@ -25,6 +25,11 @@ typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUevent_st *CUevent;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -32,6 +37,7 @@ enum {
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
 	CUDA_ERROR_NOT_INITIALIZED = 3,
 	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_READY = 600,
 };
 
 enum {
@@ -53,6 +59,10 @@ enum {
 	CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
 
 	CU_STREAM_CAPTURE_STATUS_NONE = 0,
+
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+
+	CU_EVENT_DEFAULT = 0,
 
 	CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
 	CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
@@ -137,6 +147,27 @@ _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR")
 _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32,
 	       "CUDA_ARRAY_MEMORY_REQUIREMENTS");
 _Static_assert(sizeof(CUarrayMapInfo) == 96, "CUarrayMapInfo");
+
+typedef struct {
+	unsigned gridDimX, gridDimY, gridDimZ;
+	unsigned blockDimX, blockDimY, blockDimZ;
+	unsigned sharedMemBytes;
+	CUstream hStream;
+	void *attrs;
+	unsigned numAttrs;
+} CUlaunchConfig;
+
+typedef struct {
+	CUfunction function;
+	unsigned gridDimX, gridDimY, gridDimZ;
+	unsigned blockDimX, blockDimY, blockDimZ;
+	unsigned sharedMemBytes;
+	CUstream hStream;
+	void **kernelParams;
+} CUDA_LAUNCH_PARAMS;
+
+_Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
+_Static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "CUDA_LAUNCH_PARAMS");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
 

@@ -13,6 +13,8 @@ static void forked(void)
 	aq_contexts_forked();
 	aq_arrays_forked();
 	aq_sparse_forked();
+	aq_cores_forked();
+	aq_samples_forked();
 }
 
 void aq_fork_watch(void)

@@ -44,9 +44,25 @@
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, AQ_LEGACY)            \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, AQ_LEGACY)              \
 	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, AQ_LEGACY)           \
+	X(cuGraphLaunch, "cuGraphLaunch", 10000, AQ_LEGACY)                    \
+	X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, AQ_PTSZ)                 \
 	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, AQ_LEGACY)              \
 	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, AQ_LEGACY)            \
 	X(cuInit, "cuInit", 2000, AQ_LEGACY)                                   \
+	X(cuLaunch, "cuLaunch", 2000, AQ_LEGACY)                               \
+	X(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000,        \
+	  AQ_LEGACY)                                                           \
+	X(cuLaunchCooperativeKernelMultiDevice, "cuLaunchCooperativeKernelMultiDevice",\
+	  9000, AQ_LEGACY)                                                     \
+	X(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000,   \
+	  AQ_PTSZ)                                                             \
+	X(cuLaunchGrid, "cuLaunchGrid", 2000, AQ_LEGACY)                       \
+	X(cuLaunchGridAsync, "cuLaunchGridAsync", 2000, AQ_LEGACY)             \
+	X(cuLaunchKernel, "cuLaunchKernel", 4000, AQ_LEGACY)                   \
+	X(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, AQ_LEGACY)              \
+	X(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, AQ_PTSZ)           \
+	X(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, AQ_PTSZ)                \
+	X(cuLibraryUnload, "cuLibraryUnload", 12000, AQ_LEGACY)                \
 	X(cuMemAlloc, "cuMemAlloc", 0, AQ_LEGACY)                              \
 	X(cuMemAllocAsync, "cuMemAllocAsync", 11020, AQ_LEGACY)                \
 	X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, AQ_PTSZ)             \
@@ -81,7 +97,8 @@
 	  AQ_LEGACY)                                                           \
 	X(cuMemUnmap, "cuMemUnmap", 10020, AQ_LEGACY)                          \
 	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, AQ_LEGACY)   \
-	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, AQ_LEGACY)
+	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, AQ_LEGACY) \
+	X(cuModuleUnload, "cuModuleUnload", 2000, AQ_LEGACY)
 
 #define AQ_WRAPPED_NVML(X)                                                     \
 	X(nvmlDeviceGetComputeRunningProcesses, "", 0, 0)                      \
@@ -110,13 +127,21 @@
 	X(cuDeviceGetUuid)                                                     \
 	X(cuDeviceGetUuid_v2)                                                  \
 	X(cuDevicePrimaryCtxGetState)                                          \
+	X(cuEventCreate)                                                       \
+	X(cuEventDestroy_v2)                                                   \
+	X(cuEventElapsedTime)                                                  \
+	X(cuEventElapsedTime_v2)                                               \
+	X(cuEventQuery)                                                        \
+	X(cuEventRecord)                                                       \
+	X(cuEventRecord_ptsz)                                                  \
 	X(cuMemPoolGetAttribute)                                               \
 	X(cuMipmappedArrayGetMemoryRequirements)                               \
 	X(cuPointerGetAttribute)                                               \
 	X(cuStreamGetCtx)                                                      \
 	X(cuStreamGetCtx_ptsz)                                                 \
 	X(cuStreamIsCapturing)                                                 \
-	X(cuStreamIsCapturing_ptsz)
+	X(cuStreamIsCapturing_ptsz)                                            \
+	X(cuThreadExchangeStreamCaptureMode)
 
 #define AQ_CALLED_NVML(X) X(nvmlDeviceGetUUID)
 
@@ -147,9 +172,21 @@ cu(cuDeviceTotalMem, unsigned *, CUdevice);
 cu(cuDeviceTotalMem_v2, size_t *, CUdevice);
 cu(cuGetProcAddress, const char *, void **, int, cuuint64_t);
 cu(cuGetProcAddress_v2, const char *, void **, int, cuuint64_t, int *);
+cu_ptsz(cuGraphLaunch, CUgraphExec, CUstream);
 cu(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
 cu(cuGreenCtxDestroy, CUgreenCtx);
 cu(cuInit, unsigned);
+cu(cuLaunch, CUfunction);
+cu_ptsz(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned,
+	unsigned, unsigned, unsigned, unsigned, CUstream, void **);
+cu(cuLaunchCooperativeKernelMultiDevice, CUDA_LAUNCH_PARAMS *, unsigned,
+   unsigned);
+cu(cuLaunchGrid, CUfunction, int, int);
+cu(cuLaunchGridAsync, CUfunction, int, int, CUstream);
+cu_ptsz(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned,
+	unsigned, unsigned, unsigned, CUstream, void **, void **);
+cu_ptsz(cuLaunchKernelEx, const CUlaunchConfig *, CUfunction, void **, void **);
+cu(cuLibraryUnload, CUlibrary);
 cu(cuMemAlloc, CUdeviceptr_v1 *, unsigned);
 cu_ptsz(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream);
 cu_ptsz(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
@@ -180,6 +217,7 @@ cu(cuMemUnmap, CUdeviceptr, size_t);
 cu(cuMipmappedArrayCreate, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *,
    unsigned);
 cu(cuMipmappedArrayDestroy, CUmipmappedArray);
+cu(cuModuleUnload, CUmodule);
 
 #define nvml_processes(name)                                               \
 	AQ_EXPORT nvmlReturn_t name(nvmlDevice_t, unsigned *,              \
@@ -215,6 +253,13 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
+CUresult cuEventCreate(CUevent *, unsigned);
+CUresult cuEventDestroy_v2(CUevent);
+CUresult cuEventElapsedTime(float *, CUevent, CUevent);
+CUresult cuEventElapsedTime_v2(float *, CUevent, CUevent);
+CUresult cuEventQuery(CUevent);
+CUresult cuEventRecord(CUevent, CUstream);
+CUresult cuEventRecord_ptsz(CUevent, CUstream);
 CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void *);
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *,
 					       CUmipmappedArray, CUdevice);
@@ -223,6 +268,7 @@ CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuStreamGetCtx_ptsz(CUstream, CUcontext *);
 CUresult cuStreamIsCapturing(CUstream, int *);
 CUresult cuStreamIsCapturing_ptsz(CUstream, int *);
+CUresult cuThreadExchangeStreamCaptureMode(int *);
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t, char *, unsigned);
 
 /* The drivers' own functions; a member is NULL where the driver has none. Valid

@@ -33,6 +33,14 @@ static inline void aq_lock(struct aq_lock *lock)
 		aq_lock_contended(lock);
 }
 
+static inline bool aq_lock_try(struct aq_lock *lock)
+{
+	uint32_t free = 0;
+
+	return __atomic_compare_exchange_n(&lock->word, &free, 1, false,
+					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
 static inline void aq_unlock(struct aq_lock *lock)
 {
 	if (AQ_UNLIKELY(__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) ==

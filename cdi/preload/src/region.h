@@ -36,6 +36,16 @@ static inline struct aq_usage_slot *aq_region_slot(const struct aq_share *share,
 	return &share->region->slots[slot];
 }
 
+/* The slot that this process has, or NULL. */
+static inline struct aq_usage_slot *
+aq_region_own_slot(const struct aq_share *share)
+{
+	unsigned slot = aq_place_slot(__atomic_load_n(&share->place,
+						      __ATOMIC_SEQ_CST));
+
+	return slot == AQ_NO_SLOT ? NULL : aq_region_slot(share, slot);
+}
+
 static inline unsigned aq_region_hi(const struct aq_share *share)
 {
 	unsigned hi = __atomic_load_n(&share->region->header.hi,

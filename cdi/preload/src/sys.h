@@ -69,6 +69,15 @@ static inline void aq_sys_nap(long ns)
 	syscall(SYS_nanosleep, &t, NULL);
 }
 
+/* By CLOCK_MONOTONIC. Sooner, if a signal comes. */
+static inline void aq_sys_sleep_until(uint64_t ns)
+{
+	struct timespec t = { (time_t)(ns / AQ_NS_PER_S),
+			      (long)(ns % AQ_NS_PER_S) };
+
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
 static inline uint64_t aq_now(void)
 {
 	struct timespec t;

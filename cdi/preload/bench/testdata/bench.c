@@ -5,6 +5,8 @@
  *                                allocations of that size alive, it is any of
  *                                them that is freed and made again
  *   bench info                   ns of one cuMemGetInfo
+ *   bench launch                 ns of one cuLaunchKernel, with rests between the
+ *                                batches, so that a budget is never used up
  *   bench hold <bytes>           allocates, says so, and waits for stdin to end
  *
  * Prints the median of many short batches: a batch that was interrupted is an
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../../src/functions.h"
 
@@ -31,6 +34,7 @@ static struct {
 	__typeof__(cuMemAlloc_v2) *alloc;
 	__typeof__(cuMemFree_v2) *free;
 	__typeof__(cuMemGetInfo_v2) *info;
+	__typeof__(cuLaunchKernel) *launch;
 } cuda;
 
 static void die(const char *what)
@@ -52,6 +56,7 @@ static void load(void)
 	cuda.alloc = dlsym(driver, "cuMemAlloc_v2");
 	cuda.free = dlsym(driver, "cuMemFree_v2");
 	cuda.info = dlsym(driver, "cuMemGetInfo_v2");
+	cuda.launch = dlsym(driver, "cuLaunchKernel");
 	if (cuda.init(0) || cuda.retain(&context, 0) ||
 	    cuda.set_current(context))
 		die("no device");
@@ -106,6 +111,13 @@ static void info(void)
 		die("cuMemGetInfo failed");
 }
 
+static void launch(void)
+{
+	if (cuda.launch((CUfunction)(uintptr_t)4096, 128, 1, 1, 256, 1, 1, 0,
+			NULL, NULL, NULL))
+		die("a launch failed");
+}
+
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -113,7 +125,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void measure(void (*call)(void))
+static void measure(void (*call)(void), useconds_t rest)
 {
 	static double batches[BATCHES];
 
@@ -125,6 +137,8 @@ static void measure(void (*call)(void))
 		for (int i = 0; i < CALLS; i++)
 			call();
 		batches[b] = (now() - start) / CALLS;
+		if (rest)
+			usleep(rest);
 	}
 	qsort(batches, BATCHES, sizeof(batches[0]), compare);
 	printf("%.1f\n", batches[BATCHES / 2]);
@@ -138,9 +152,11 @@ int main(int argc, char **argv)
 	if (argc == 4 && !strcmp(argv[1], "alloc")) {
 		size = strtoul(argv[3], NULL, 10);
 		make_live(strtoul(argv[2], NULL, 10));
-		measure(live_count ? replace_any : alloc_free);
+		measure(live_count ? replace_any : alloc_free, 0);
 	} else if (argc == 2 && !strcmp(argv[1], "info")) {
-		measure(info);
+		measure(info, 0);
+	} else if (argc == 2 && !strcmp(argv[1], "launch")) {
+		measure(launch, 200);
 	} else if (argc == 3 && !strcmp(argv[1], "hold")) {
 		if (cuda.alloc(&kept, strtoul(argv[2], NULL, 10)))
 			die("the card is full");

@@ -1,0 +1,116 @@
+package main
+
+import "fmt"
+
+// A workload is what one tenant does, in the words of testdata/tenant.c.
+type workload struct {
+	name string
+	args []string
+}
+
+func work(name string, args ...string) workload { return workload{name, args} }
+
+// The workloads on which the limiter's constants were chosen.
+var (
+	launchBound = work("3 us", "kernel=busy_3us", "launch_us=5")
+	training    = work("20-400 us, sync", "kernel=busy_20us_to_400us", "launch_us=5", "sync=20", "gap_us=100")
+	gemm        = work("2.7 ms", "kernel=busy_2700us", "launch_us=5")
+	long        = work("500 ms, sync", "kernel=busy_500ms", "launch_us=5", "sync=1")
+	graph       = work("8 ms graph", "kernel=busy_1ms", "graph=8", "launch_us=10", "sync=1", "gap_us=2000")
+)
+
+// Workloads that nobody tuned for.
+var (
+	launchBoundSync = work("3 us, sync", "kernel=busy_3us", "launch_us=4", "sync=50", "gap_us=10")
+	trainingAsync   = work("20-400 us", "kernel=busy_20us_to_400us", "launch_us=5")
+	gemmSync        = work("2.7 ms, sync", "kernel=busy_2700us", "launch_us=5", "sync=1", "gap_us=200")
+	longAsync       = work("500 ms", "kernel=busy_500ms", "launch_us=5")
+	graphAsync      = work("8 ms graph, async", "kernel=busy_1ms", "graph=8", "launch_us=10")
+	short           = work("150 us, sync", "kernel=busy_150us", "launch_us=5", "sync=1", "gap_us=20")
+	middle          = work("1 ms", "kernel=busy_1ms", "launch_us=5")
+	slow            = work("30 ms", "kernel=busy_30ms", "launch_us=5")
+	mixed           = work("10 us-80 ms", "kernel=busy_10us_to_80000us", "launch_us=5")
+	inference       = work("4 ms, bursts", "kernel=busy_4ms", "launch_us=5", "sync=1", "on_ms=300", "off_ms=700")
+	longGraph       = work("40 ms graph", "kernel=busy_2ms", "graph=20", "launch_us=10", "sync=1", "gap_us=5000")
+)
+
+// A tenant is a workload and its share.
+type tenant struct {
+	workload workload
+	percent  int // 0 is best effort
+	burst    bool
+	startMS  int
+}
+
+// A mix is what runs on one GPU at a time.
+type mix struct{ tenants []tenant }
+
+func (c mix) name() string {
+	text := ""
+	for i, t := range c.tenants {
+		if i > 0 {
+			text += " + "
+		}
+		text += fmt.Sprintf("%s @%d", t.workload.name, t.percent)
+		if t.burst {
+			text += " Burst"
+		}
+	}
+	return text
+}
+
+func alone(w workload, percents ...int) (cases []mix) {
+	for _, percent := range percents {
+		cases = append(cases, mix{[]tenant{{workload: w, percent: percent}}})
+	}
+	return cases
+}
+
+func together(tenants ...tenant) mix { return mix{tenants} }
+
+func of(w workload, percent int) tenant { return tenant{workload: w, percent: percent} }
+
+func join(lists ...[]mix) (all []mix) {
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// tuning are the cases that were looked at while the limiter was made: each workload alone at 50, and 30 beside 70.
+var tuning = func() (cases []mix) {
+	for _, w := range []workload{launchBound, training, gemm, long, graph} {
+		cases = append(cases, alone(w, 50)...)
+		cases = append(cases, together(of(w, 30), of(w, 70)))
+	}
+	return cases
+}()
+
+// reported are the cases that were not.
+var reported = join(
+	alone(launchBound, 5, 20, 40), alone(launchBoundSync, 10, 30),
+	alone(training, 5, 30, 80), alone(trainingAsync, 10, 60, 90),
+	alone(gemm, 5, 25, 90), alone(gemmSync, 10, 70),
+	alone(graph, 5, 40, 60), alone(graphAsync, 20, 90),
+	alone(long, 10, 40, 90), alone(longAsync, 5, 20, 60),
+	alone(short, 15, 75), alone(middle, 5, 85), alone(slow, 20, 60), alone(mixed, 10, 50), alone(inference, 20, 60), alone(longGraph, 35),
+	[]mix{
+		together(of(launchBound, 40), of(gemm, 60)),
+		together(of(training, 50), of(longAsync, 50)),
+		together(of(trainingAsync, 20), of(graph, 80)),
+		together(of(long, 30), of(gemm, 70)),
+		together(of(long, 70), of(trainingAsync, 30)),
+		together(of(longAsync, 40), of(long, 40)),
+		together(of(graphAsync, 25), of(middle, 60)),
+		together(of(short, 60), of(mixed, 40)),
+		together(of(inference, 50), of(gemm, 50)),
+		together(of(slow, 15), of(short, 85)),
+		together(of(launchBoundSync, 30), of(launchBound, 20)),
+		together(of(gemmSync, 10), of(longGraph, 90)),
+		together(of(training, 20), of(gemm, 30), of(graph, 50)),
+		together(of(long, 20), of(trainingAsync, 30), of(graphAsync, 50)),
+		together(of(launchBound, 10), of(middle, 40), of(slow, 50)),
+		together(of(inference, 25), of(mixed, 25), of(longAsync, 50)),
+		together(of(short, 33), of(gemm, 33), of(gemmSync, 34)),
+	},
+)

@@ -1,0 +1,89 @@
+#include <string.h>
+
+#include "cost.h"
+#include "table.h"
+
+#define COSTS 4096u
+#define PROBES 64u
+#define UNKNOWN_NS 100000u /* until the first launch was measured */
+#define LEAST_NS 500u	   /* what events can tell apart */
+
+static struct aq_cost costs[COSTS];
+static struct aq_cost other = { .ns = UNKNOWN_NS, .launches = 64 };
+
+static struct aq_cost *claim(struct aq_cost *cost, uint64_t key)
+{
+	uint64_t free = 0;
+
+	if (__atomic_compare_exchange_n(&cost->key, &free, key, false,
+					__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&cost->ns, UNKNOWN_NS, __ATOMIC_RELAXED);
+		return cost;
+	}
+	return free == key ? cost : NULL;
+}
+
+struct aq_cost *aq_cost_of(const void *work, unsigned size)
+{
+	uint64_t key = ((uint64_t)(uintptr_t)work << 6 | size) + 1;
+	uint64_t start = aq_hash(key);
+
+	for (unsigned i = 0; i < PROBES; i++) {
+		struct aq_cost *cost = &costs[(start + i) % COSTS];
+		uint64_t there = __atomic_load_n(&cost->key, __ATOMIC_ACQUIRE);
+
+		if (there == key || (there == 0 && claim(cost, key)))
+			return cost;
+	}
+	return &other;
+}
+
+/*
+ * The estimate is the third smallest of the last eight. A launch during which
+ * the driver ran another process looks longer than it was; so does a kernel
+ * that waits for its peer on another GPU. Neither may set the price.
+ */
+#define RANK 2u
+
+static uint32_t estimate(const struct aq_cost *cost)
+{
+	unsigned n = cost->sampled < AQ_COST_SAMPLES ? cost->sampled
+						     : AQ_COST_SAMPLES;
+	uint32_t sorted[AQ_COST_SAMPLES];
+
+	for (unsigned i = 0; i < n; i++) {
+		unsigned j = i;
+
+		for (; j > 0 && sorted[j - 1] > cost->samples[i]; j--)
+			sorted[j] = sorted[j - 1];
+		sorted[j] = cost->samples[i];
+	}
+	return sorted[RANK * n / AQ_COST_SAMPLES];
+}
+
+void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
+{
+	if (cost == &other)
+		return;
+	if (ns < LEAST_NS)
+		ns = LEAST_NS;
+	if (ns > UINT32_MAX)
+		ns = UINT32_MAX;
+	cost->samples[cost->sampled % AQ_COST_SAMPLES] = (uint32_t)ns;
+	cost->sampled++;
+	if (cost->sampled == 2 * AQ_COST_SAMPLES)
+		cost->sampled = AQ_COST_SAMPLES;
+	__atomic_store_n(&cost->ns, estimate(cost), __ATOMIC_RELAXED);
+}
+
+void aq_cost_forget(void)
+{
+	for (unsigned i = 0; i < COSTS; i++) {
+		struct aq_cost *cost = &costs[i];
+
+		if (!__atomic_load_n(&cost->key, __ATOMIC_ACQUIRE))
+			continue;
+		__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
+	}
+}
