@@ -28,7 +28,7 @@ const (
 // shared is what both libraries are made of, besides their own files.
 var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c"}
 
-// compute is how the cards work, which both libraries know too.
+// compute is how the cards work, which all but nvidia-smi know too.
 const compute = "compute*.c"
 
 // product is one file that gcc makes of the sources that match the patterns.
@@ -49,7 +49,7 @@ func libraryFlags(soname string) []string {
 var products = []product{
 	{libCUDA, append([]string{"cuda_*.c", compute}, shared...), libraryFlags(libCUDA)},
 	{libNVML, append([]string{"nvml_*.c", "faults.c", compute}, shared...), libraryFlags(libNVML)},
-	{ledgerProgram, append([]string{"ledger_main.c"}, shared...), nil},
+	{ledgerProgram, append([]string{"ledger_main.c", compute}, shared...), nil},
 	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},
 }
 

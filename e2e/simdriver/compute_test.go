@@ -4,6 +4,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 // The model of the cards is compiled into a program that turns the clock.
@@ -32,6 +35,7 @@ func TestCompute(t *testing.T) {
 	root := newRoot(t, load(t, "t4x4"))
 	for _, name := range []string{
 		"launches", "names", "room", "events", "streams", "modules", "two processes", "death", "meetings", "devices",
+		"utilization",
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkWith(t, root, "compute_check", name)
@@ -60,4 +64,55 @@ func TestComputeSurvivesSIGKILLAtAnyInstruction(t *testing.T) {
 		a.kill()
 	}
 	checkWith(t, root, "compute_check", "launches")
+}
+
+// Two processes that both always have work get half of the card each, by what
+// the card itself counts and by NVML, which has the root read-only in a node.
+func TestProcessesShareACardEqually(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
+	root := newRoot(t, load(t, "odd-memory"))
+	uuid := root.Hardware.GPUs[0].UUID
+	d := ask[nvml.Device](asker{t}, "handle")(newNVML(t, root).DeviceGetHandleByIndex(0))
+	if rates := ask[nvml.Utilization](asker{t}, "rates")(d.GetUtilizationRates()); rates.Gpu != 0 {
+		t.Errorf("an idle card is busy: %+v", rates)
+	}
+	if _, ret := d.GetProcessUtilization(0); ret != nvml.ERROR_NOT_FOUND {
+		t.Errorf("processes of an idle card: %v", ret)
+	}
+	pids := map[uint32]bool{}
+	for range 2 {
+		pids[uint32(start(t, "load", command(t, root, "compute_check", "load")).cmd.Process.Pid)] = true
+	}
+
+	before := ledger(t, root)
+	for deadline := time.Now().Add(time.Minute); ; {
+		samples, ret := d.GetProcessUtilization(0)
+		half := 0
+		for _, sample := range samples {
+			if pids[sample.Pid] && (sample.SmUtil == 50 || sample.SmUtil == 49 || sample.SmUtil == 51) {
+				half++
+			}
+		}
+		if half == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a full second of both was never seen: %+v, %v", samples, ret)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if rates := ask[nvml.Utilization](asker{t}, "rates")(d.GetUtilizationRates()); rates.Gpu != 100 {
+		t.Errorf("the card is busy for %d %%", rates.Gpu)
+	}
+	after := ledger(t, root)
+	var had []time.Duration
+	for i := range after.Processes {
+		had = append(had, after.Processes[i].Busy[uuid]-before.Processes[i].Busy[uuid])
+	}
+	const slice = 2 * time.Millisecond
+	if len(had) != 2 || (had[0]-had[1]).Abs() > slice || had[0]+had[1] != after.GPUs[0].Busy-before.GPUs[0].Busy {
+		t.Errorf("the processes had %v of %v", had, after.GPUs[0].Busy-before.GPUs[0].Busy)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Ledger is what the hardware has given out at one moment.
@@ -28,6 +29,8 @@ type LedgerGPU struct {
 	UUID     string `json:"uuid"`
 	Capacity uint64 `json:"capacity"`
 	Usage
+	// Busy is for how long it has worked.
+	Busy time.Duration `json:"busy"`
 }
 
 // LedgerContainer adds up the processes of one container: a mount namespace
@@ -46,6 +49,8 @@ type LedgerProcess struct {
 	Hostname       string            `json:"hostname"`
 	MountNamespace uint64            `json:"mountNamespace"`
 	Used           map[string]uint64 `json:"used"` // by GPU UUID
+	// Busy is for how long it had a GPU, by UUID.
+	Busy map[string]time.Duration `json:"busy"`
 }
 
 // Ledger reads the ledger, after freeing what dead processes left in it.

@@ -1,8 +1,9 @@
 /*
  * Prints the ledger of a driver root as JSON, after freeing what dead processes
- * left. A program of its own, since to open the ledger in a process that uses
+ * left, and how long the cards have worked. A program of its own, since to open the ledger in a process that uses
  * the driver would drop that process's locks.
  */
+#include "compute.h"
 #include "ledger.h"
 
 #include <stdio.h>
@@ -23,15 +24,19 @@ static void print_text(const char *text)
 	putchar('"');
 }
 
+static struct compute *work; /* NULL when nobody has computed */
+
 static void print_gpus(const struct ledger *l, const struct sim_hardware *hw)
 {
 	for (unsigned g = 0; g < hw->gpu_count; g++) {
 		const struct sim_gpu *gpu = &hw->gpus[g];
 		printf("%s{\"uuid\":", g == 0 ? "" : ",");
 		print_text(gpu->uuid);
-		printf(",\"capacity\":%ju,\"used\":%ju,\"peak\":%ju}",
+		printf(",\"capacity\":%ju,\"used\":%ju,\"peak\":%ju,"
+		       "\"busy\":%ju}",
 		       (uintmax_t)sim_gpu_capacity(gpu),
-		       (uintmax_t)l->gpus[g].used, (uintmax_t)l->gpus[g].peak);
+		       (uintmax_t)l->gpus[g].used, (uintmax_t)l->gpus[g].peak,
+		       (uintmax_t)(work == NULL ? 0 : work->gpus[g].busy));
 	}
 }
 
@@ -55,10 +60,25 @@ static void print_group(const struct ledger_group *group,
 	printf("}}");
 }
 
-static void print_process(const struct ledger *l,
-			  const struct ledger_slot *slot,
+static void print_busy(uint64_t owner, const struct sim_hardware *hw)
+{
+	const char *comma = "";
+
+	for (unsigned i = 0; work != NULL && i < work->high; i++) {
+		const struct compute_queue *queue = &work->queues[i];
+		if (queue->owner != owner)
+			continue;
+		printf("%s\"%s\":%ju", comma, hw->gpus[queue->gpu].uuid,
+		       (uintmax_t)queue->busy);
+		comma = ",";
+	}
+}
+
+static void print_process(const struct ledger *l, unsigned index,
 			  const struct sim_hardware *hw)
 {
+	const struct ledger_slot *slot = &l->slots[index];
+
 	printf("{\"pid\":%u,\"command\":", slot->pid);
 	print_text(slot->command);
 	printf(",\"hostname\":");
@@ -73,6 +93,8 @@ static void print_process(const struct ledger *l,
 		       (uintmax_t)slot->used[g]);
 		comma = ",";
 	}
+	printf("},\"busy\":{");
+	print_busy(compute_owner(index, slot->generation), hw);
 	printf("}}");
 }
 
@@ -85,8 +107,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s DRIVER-ROOT\n", argv[0]);
 		return 2;
 	}
-	if (sim_hardware_load(argv[1], &hw) && ledger_open(argv[1]))
+	if (sim_hardware_load(argv[1], &hw) && ledger_open(argv[1])) {
+		work = compute_copy(argv[1]);
 		l = ledger_lock();
+	}
 	if (l == NULL) {
 		fprintf(stderr, "no usable ledger under %s\n", argv[1]);
 		return 1;
@@ -104,7 +128,7 @@ int main(int argc, char **argv)
 		if (!l->slots[i].in_use)
 			continue;
 		printf("%s", comma);
-		print_process(l, &l->slots[i], &hw);
+		print_process(l, i, &hw);
 		comma = ",";
 	}
 	printf("]}\n");

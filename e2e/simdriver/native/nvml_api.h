@@ -85,6 +85,30 @@ typedef struct {
 	unsigned gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
 
+typedef struct {
+	unsigned pid;
+	unsigned long long timeStamp;
+	unsigned smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+	unsigned long long timeStamp;
+	unsigned pid;
+	unsigned smUtil, memUtil, encUtil, decUtil, jpgUtil, ofaUtil;
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct {
+	unsigned version, processSamplesCount;
+	unsigned long long lastSeenTimeStamp;
+	nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+} nvmlProcessesUtilizationInfo_t;
+
+_Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32,
+	       "nvmlProcessUtilizationSample_t");
+_Static_assert(sizeof(nvmlProcessUtilizationInfo_v1_t) == 40,
+	       "nvmlProcessUtilizationInfo_v1_t");
+_Static_assert(sizeof(nvmlProcessesUtilizationInfo_t) == 24,
+	       "nvmlProcessesUtilizationInfo_t");
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "nvmlProcessInfo_v1_t");
@@ -131,6 +155,11 @@ NVML_API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned *value);
 NVML_API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, unsigned *value);
 NVML_API(nvmlDeviceGetUtilizationRates, nvmlDevice_t device,
 	 nvmlUtilization_t *rates);
+NVML_API(nvmlDeviceGetProcessUtilization, nvmlDevice_t device,
+	 nvmlProcessUtilizationSample_t *samples, unsigned *count,
+	 unsigned long long last_seen);
+NVML_API(nvmlDeviceGetProcessesUtilizationInfo, nvmlDevice_t device,
+	 nvmlProcessesUtilizationInfo_t *all);
 
 NVML_API(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *memory);
 NVML_API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device,

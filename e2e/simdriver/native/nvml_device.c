@@ -148,11 +148,3 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 	pci->pciSubSystemId = gpu->pci_subsystem_id;
 	return NVML_SUCCESS;
 }
-
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device,
-					   nvmlUtilization_t *rates)
-{
-	ENTER_DEVICE(device, rates);
-	*rates = (nvmlUtilization_t){ 0, 0 }; /* no work takes time yet */
-	return NVML_SUCCESS;
-}

@@ -42,8 +42,6 @@ UNSUPPORTED(nvmlDeviceGetNvLinkState);
 UNSUPPORTED(nvmlDeviceGetPerformanceState);
 UNSUPPORTED(nvmlDeviceGetPowerManagementLimit);
 UNSUPPORTED(nvmlDeviceGetPowerUsage);
-UNSUPPORTED(nvmlDeviceGetProcessUtilization);
-UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo);
 UNSUPPORTED(nvmlDeviceGetRemappedRows);
 UNSUPPORTED(nvmlDeviceGetTemperature);
 UNSUPPORTED(nvmlDeviceGetTopologyCommonAncestor);

@@ -4,6 +4,7 @@
  * of its own, and who waits for a card makes the clock jump. A case that forks
  * shares the clock. Cases after "real time" leave the clock alone.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,6 +16,7 @@
 
 #include "check.h"
 #include "cuda_api.h"
+#include "nvml_api.h"
 
 #define MIB ((size_t)1 << 20)
 #define US UINT64_C(1000)
@@ -639,6 +641,96 @@ static void check_devices(void)
 	EQUAL(elapsed(a, done[1]), 3100 * US);
 }
 
+#define NVML(name, ...) (((__typeof__(&name))dlsym(nvml, #name))(__VA_ARGS__))
+
+/* NVML in the same process, which reads what libcuda writes. */
+static void check_utilization(void)
+{
+	nvmlProcessUtilizationSample_t sample, none = { .pid = 0 };
+	nvmlProcessUtilizationInfo_v1_t info;
+	nvmlProcessesUtilizationInfo_t all = { .version = 0 };
+	nvmlUtilization_t rates = { 1, 1 };
+	nvmlDevice_t device, other;
+	unsigned count = 0;
+
+	simulate();
+	start();
+	CUfunction f = function("busy_3ms");
+	void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+	EQUAL(NVML(nvmlInit_v2), NVML_SUCCESS);
+	EQUAL(NVML(nvmlDeviceGetHandleByIndex_v2, 0, &device), NVML_SUCCESS);
+	EQUAL(NVML(nvmlDeviceGetHandleByIndex_v2, 1, &other), NVML_SUCCESS);
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, NULL, &count, 0),
+	      NVML_ERROR_NOT_FOUND);
+	for (int i = 0; i < 300; i++) {
+		OK(launch(f, NULL));
+		*simulated += 10 * MS;
+	}
+	EQUAL(NVML(nvmlDeviceGetUtilizationRates, device, &rates),
+	      NVML_SUCCESS);
+	EQUAL(rates.gpu, 30);
+	EQUAL(rates.memory, 0);
+	EQUAL(NVML(nvmlDeviceGetUtilizationRates, other, &rates), NVML_SUCCESS);
+	EQUAL(rates.gpu, 0);
+
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, NULL, NULL, 0),
+	      NVML_ERROR_INVALID_ARGUMENT);
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, NULL, &count, 0),
+	      NVML_ERROR_INSUFFICIENT_SIZE);
+	EQUAL(count, 1);
+	count = 0;
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &none, &count, 0),
+	      NVML_ERROR_INSUFFICIENT_SIZE);
+	EQUAL(none.pid, 0);
+	EQUAL(count, 1);
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &sample, &count, 0),
+	      NVML_SUCCESS);
+	EQUAL(sample.pid, getpid());
+	EQUAL(sample.smUtil, 30);
+	EQUAL(sample.memUtil + sample.encUtil + sample.decUtil, 0);
+	CHECK(sample.timeStamp > (uint64_t)time(NULL) * 1000000 - 3600000000u);
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, other, &none, &count, 0),
+	      NVML_ERROR_NOT_FOUND);
+	count = 1;
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &none, &count,
+		   sample.timeStamp),
+	      NVML_ERROR_NOT_FOUND); /* nothing newer */
+	EQUAL(count, 0);
+
+	EQUAL(NVML(nvmlDeviceGetProcessesUtilizationInfo, device, &all),
+	      NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	all.version = NVML_VERSIONED(nvmlProcessesUtilizationInfo_t, 1);
+	EQUAL(NVML(nvmlDeviceGetProcessesUtilizationInfo, device, &all),
+	      NVML_ERROR_INSUFFICIENT_SIZE);
+	EQUAL(all.processSamplesCount, 1);
+	all.procUtilArray = &info;
+	EQUAL(NVML(nvmlDeviceGetProcessesUtilizationInfo, device, &all),
+	      NVML_SUCCESS);
+	EQUAL(info.pid, getpid());
+	EQUAL(info.smUtil, 30);
+	EQUAL(info.timeStamp, sample.timeStamp);
+
+	/* The next note comes a sixth of a second later. */
+	*simulated += 150 * MS;
+	count = 1;
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &none, &count,
+		   sample.timeStamp),
+	      NVML_ERROR_NOT_FOUND);
+	*simulated += 17 * MS;
+	count = 1;
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &none, &count,
+		   sample.timeStamp),
+	      NVML_SUCCESS);
+	EQUAL(none.smUtil, 25);
+	EQUAL(none.timeStamp - sample.timeStamp, 166666);
+	*simulated += 2000 * MS;
+	EQUAL(NVML(nvmlDeviceGetProcessUtilization, device, &none, &count, 0),
+	      NVML_ERROR_NOT_FOUND);
+	EQUAL(NVML(nvmlDeviceGetUtilizationRates, device, &rates),
+	      NVML_SUCCESS);
+	EQUAL(rates.gpu, 0);
+}
+
 /* Real time: launches and goes on, until it is killed. */
 static void storm(void)
 {
@@ -692,6 +784,7 @@ int main(int argc, char **argv)
 		{ "death", check_death },
 		{ "meetings", check_meetings },
 		{ "devices", check_devices },
+		{ "utilization", check_utilization },
 		{ "storm", storm },
 		{ "load", load },
 	};
