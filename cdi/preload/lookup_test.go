@@ -134,6 +134,27 @@ func TestEveryExportIsFoundByItsName(t *testing.T) {
 	}
 }
 
+func TestVersionsThatTheLibraryDoesNotKnowAreNamed(t *testing.T) {
+	m := newMachine(t, 1)
+	m.newShare(t, 0, "one", 16*mib)
+	dir := t.TempDir()
+	if err := run("gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-o", filepath.Join(dir, "libcuda.so.1"),
+		"testdata/newer.c"); err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd := m.command(t, compile(t, "find"), "cuInit")
+	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+dir)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	want := "aliquot: not limited, being newer than this library: cuMemAllocAsync_v2_ptsz cuMemAlloc_v3 cuMemCreate\n"
+	if diff := cmp.Diff(want, stderr.String()); diff != "" {
+		t.Errorf("stderr differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestAProgramWithoutCUDAIsUntouched(t *testing.T) {
 	m := newMachine(t, 1)
 	// Were it read, this would be complained about.

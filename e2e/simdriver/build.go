@@ -47,7 +47,7 @@ func libraryFlags(soname string) []string {
 }
 
 var products = []product{
-	{libCUDA, append([]string{"cuda_*.c", compute}, shared...), libraryFlags(libCUDA)},
+	{libCUDA, append([]string{"cuda_*.c", compute}, shared...), append(libraryFlags(libCUDA), "-DSIM_DRIVER")},
 	{libNVML, append([]string{"nvml_*.c", "faults.c", compute}, shared...), libraryFlags(libNVML)},
 	{ledgerProgram, append([]string{"ledger_main.c", compute}, shared...), nil},
 	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"aliquot.dev/aliquot/e2e/simdriver"
 )
 
 // The cases are in C, since what is checked is a C library.
@@ -62,4 +64,23 @@ func TestOnlyCardsWithADeviceNodeAreVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, root, "no device")
+}
+
+func TestCallFaults(t *testing.T) {
+	root := newRoot(t, load(t, "odd-memory"))
+	if err := root.Fault(simdriver.FailNthCall("cuMemAlloc_v2", 2, 719), simdriver.FailCall("cuMemCreate", 700)); err != nil {
+		t.Fatal(err)
+	}
+	check(t, root, "call faults")
+	if err := root.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, root, "vmm")
+	if err := root.Fault(simdriver.OwnPointers); err != nil {
+		t.Fatal(err)
+	}
+	check(t, root, "own pointers")
+	if err := root.Fault(simdriver.Fault(strings.Repeat("x", 5000))); err == nil {
+		t.Error("more faults than there is room for were taken")
+	}
 }

@@ -1,20 +1,34 @@
 package simdriver
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"strings"
 )
 
-// Fault is one thing that goes wrong, as native/faults.h lists them.
+// Fault is one thing that goes wrong, as native/faults.h and native/cuda_fault.c
+// list them.
 type Fault string
 
-// FailCall makes an NVML function return a number of nvmlReturn_t.
+// FailCall makes a function return a number, of nvmlReturn_t or of CUresult, by
+// its exported name.
 func FailCall(function string, code int) Fault {
 	return Fault(fmt.Sprintf("%s error %d", function, code))
 }
+
+// FailNthCall makes one call of a CUDA function return a number of CUresult: the
+// n-th that each process makes from now on, counted from 1.
+func FailNthCall(function string, n, code int) Fault {
+	return Fault(fmt.Sprintf("%s call %d error %d", function, n, code))
+}
+
+// OwnPointers makes cuGetProcAddress give other pointers than dlsym does. They
+// lead to the same functions.
+const OwnPointers Fault = "procaddr differ"
 
 // LoseGPU makes every NVML call on a card say that it fell off the bus. Cards
 // are numbered as in the description.
@@ -23,7 +37,8 @@ func LoseGPU(gpu int) Fault { return Fault(fmt.Sprintf("gpu %d lost", gpu)) }
 // XID is an event that those who wait for it see once.
 func XID(gpu, code int) Fault { return Fault(fmt.Sprintf("gpu %d xid %d", gpu, code)) }
 
-// Fault adds faults. Programs that run see them at their next call.
+// Fault adds faults. Programs that run see them at their next call; those of
+// CUDA begin to count anew.
 func (r *Root) Fault(faults ...Fault) error {
 	old, err := os.ReadFile(r.State("faults"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,7 +53,10 @@ func (r *Root) Fault(faults ...Fault) error {
 	if err := os.WriteFile(r.State("faults.new"), []byte(b.String()), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(r.State("faults.new"), r.State("faults"))
+	if err := os.Rename(r.State("faults.new"), r.State("faults")); err != nil {
+		return err
+	}
+	return r.writeCallFaults([]byte(b.String()))
 }
 
 // ClearFaults makes all faults end.
@@ -46,5 +64,36 @@ func (r *Root) ClearFaults() error {
 	if err := os.Remove(r.State("faults")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return nil
+	return r.writeCallFaults(nil)
+}
+
+const (
+	callFaultsSize = 4096 // a page: a version of 32 bits, and text
+	callFaultsText = callFaultsSize - 4
+)
+
+// writeCallFaults writes what libcuda is to do, in place, since processes have it
+// mapped: first that there is nothing, then the text, then that it is another.
+func (r *Root) writeCallFaults(text []byte) error {
+	if len(text) >= callFaultsText {
+		return fmt.Errorf("%d bytes of faults, at most %d", len(text), callFaultsText-1)
+	}
+	file, err := os.OpenFile(r.State("call-faults"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	version := make([]byte, 4)
+	if _, err := file.WriteAt(version, 0); err != nil {
+		return err
+	}
+	page := append(text, make([]byte, callFaultsText-len(text))...)
+	if _, err := file.WriteAt(page, int64(len(version))); err != nil {
+		return err
+	}
+	if len(text) > 0 {
+		binary.NativeEndian.PutUint32(version, rand.Uint32()|1)
+	}
+	_, err = file.WriteAt(version, 0)
+	return err
 }

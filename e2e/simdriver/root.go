@@ -175,7 +175,7 @@ func (r *Root) makeState(context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return r.writeCallFaults(nil)
 }
 
 // makeEmpty makes a file to which the libraries give its shape, unless it has

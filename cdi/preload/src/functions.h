@@ -127,6 +127,7 @@
 	X(cuDeviceGetUuid)                                                     \
 	X(cuDeviceGetUuid_v2)                                                  \
 	X(cuDevicePrimaryCtxGetState)                                          \
+	X(cuDriverGetVersion)                                                  \
 	X(cuEventCreate)                                                       \
 	X(cuEventDestroy_v2)                                                   \
 	X(cuEventElapsedTime)                                                  \
@@ -253,6 +254,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned *, int *);
+CUresult cuDriverGetVersion(int *);
 CUresult cuEventCreate(CUevent *, unsigned);
 CUresult cuEventDestroy_v2(CUevent);
 CUresult cuEventElapsedTime(float *, CUevent, CUevent);

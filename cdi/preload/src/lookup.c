@@ -165,6 +165,71 @@ static void fill_translations(void)
 	}
 }
 
+/* The names of functions that are there and not limited, for one line. */
+struct names {
+	char text[320];
+};
+
+static void names_add(struct names *names, const char *name)
+{
+	size_t used = strlen(names->text), size = strlen(name);
+
+	if (used + size + 2 > sizeof(names->text) ||
+	    strstr(names->text, name))
+		return;
+	names->text[used] = ' ';
+	memcpy(names->text + used + 1, name, size + 1);
+}
+
+/* The name that the next version of a function would be exported under:
+ * cuMemAlloc_v2 gives cuMemAlloc_v3. False: none that we can tell. */
+static bool next_name(const struct function *f, char name[64])
+{
+	size_t base = strlen(f->base);
+	const char *rest = f->name + base;
+	char next = '2';
+
+	if (base + sizeof("_v2_ptsz") > 64)
+		return false;
+	if (rest[0] == '_' && rest[1] == 'v') {
+		next = (char)(rest[2] + 1);
+		rest += 3;
+	}
+	memcpy(name, f->base, base);
+	memcpy(name + base, "_v", 2);
+	name[base + 2] = next;
+	strcpy(name + base + 3, rest);
+	return next <= '9';
+}
+
+/* A newer driver may bring a version of a function that we do not know. It is
+ * handed out as it is, so that programs work; but somebody should hear of it. */
+static void say_unwrapped(void *handle)
+{
+	struct names names = { "" };
+	int version = 0;
+
+	if (aq_real.cuDriverGetVersion)
+		aq_real.cuDriverGetVersion(&version);
+	for (size_t i = 0; i < COUNT(wrapped); i++) {
+		const struct function *f = &wrapped[i];
+		char name[64];
+		void *found;
+
+		if (!f->since || !*real_member(f))
+			continue;
+		found = next_name(f, name) ? aq_real_dlsym(handle, name) : NULL;
+		if (found && !translate(found))
+			names_add(&names, name);
+		found = driver_lookup(f->base, version, f->stream);
+		if (found && !translate(found))
+			names_add(&names, f->base);
+	}
+	if (names.text[0])
+		aq_say("not limited, being newer than this library:",
+		       names.text);
+}
+
 static void bind_from(void *handle, const struct function *f, size_t count,
 		      bool cuda)
 {
@@ -188,8 +253,10 @@ static bool bind(void *handle, const char *library, bool cuda, bool *bound)
 		if (handle) {
 			bind_from(handle, wrapped, COUNT(wrapped), cuda);
 			bind_from(handle, called, COUNT(called), cuda);
-			if (cuda)
+			if (cuda) {
 				fill_translations();
+				say_unwrapped(handle);
+			}
 			__atomic_store_n(bound, true, __ATOMIC_RELEASE);
 		}
 		dlerror(); /* the host has not asked for what was not found */
@@ -285,20 +352,12 @@ void *aq_dlsym_filter(struct arguments *a)
 	return NULL;
 }
 
-/* A function we wrap, in a version we do not know: it must not go unseen. */
-static void *exchange(const char *name, void *real)
+/* A function that we do not wrap, or not in that version, is the driver's. */
+static void *exchange(void *real)
 {
-	static bool said;
 	void *wrapper = translate(real);
 
-	if (wrapper)
-		return wrapper;
-	for (size_t i = 0; name && i < COUNT(wrapped); i++)
-		if (wrapped[i].since && strcmp(wrapped[i].base, name) == 0 &&
-		    !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-			aq_say("not limited: a newer ", name,
-			       " than this library knows");
-	return real;
+	return wrapper ? wrapper : real;
 }
 
 CUresult cuGetProcAddress(const char *name, void **function, int version,
@@ -309,7 +368,7 @@ CUresult cuGetProcAddress(const char *name, void **function, int version,
 	AQ_ENTER(cuGetProcAddress);
 	result = aq_real.cuGetProcAddress(name, function, version, flags);
 	if (result == CUDA_SUCCESS && function && *function)
-		*function = exchange(name, *function);
+		*function = exchange(*function);
 	return result;
 }
 
@@ -322,6 +381,6 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version,
 	result = aq_real.cuGetProcAddress_v2(name, function, version, flags,
 					     status);
 	if (result == CUDA_SUCCESS && function && *function)
-		*function = exchange(name, *function);
+		*function = exchange(*function);
 	return result;
 }

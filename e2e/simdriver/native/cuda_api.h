@@ -270,9 +270,49 @@ _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
 
-/* CU_API(name, parameters) declares an exported entry point; a _ptsz twin
- * differs only in what stream 0 means: the calling thread's own stream. */
-#define CU_API(name, ...) SIM_EXPORT CUresult name(__VA_ARGS__)
+/*
+ * CU_API(name, parameters) declares an exported entry point; a _ptsz twin differs
+ * only in what stream 0 means.
+ *
+ * Within the driver the function is sim_<name>, and <name> a stub in front of it
+ * that lets a test make a call fail (cuda_fault.c). So a call that fails is one
+ * that came from outside. The stubs are made where SIM_STUBS_HERE is defined.
+ */
+#if defined(SIM_DRIVER) && defined(__x86_64__)
+#define SIM_STUBS
+#define SIM_DECLARE(name, ...) CUresult name(__VA_ARGS__) __asm__("sim_" #name)
+#else
+#define SIM_DECLARE(name, ...) SIM_EXPORT CUresult name(__VA_ARGS__)
+#endif
+
+#if defined(SIM_STUBS)
+#define SIM_STUB(name)                                   \
+	__asm__(".section .rodata\n"                     \
+		".Lname_" #name ": .string \"" #name "\"\n" \
+		".text\n"                                \
+		".globl " #name "\n"                     \
+		".type " #name ",@function\n"            \
+		#name ":\n"                              \
+		"mov sim_fault_page(%rip), %r11\n"       \
+		"cmpl $0, (%r11)\n"                      \
+		"je sim_" #name "\n"                     \
+		"lea sim_" #name "(%rip), %r10\n"        \
+		"lea .Lname_" #name "(%rip), %r11\n"     \
+		"jmp sim_fault_stub\n"                   \
+		".size " #name ", .-" #name "\n")
+#else
+#define SIM_STUB(name) _Static_assert(1, #name)
+#endif
+
+#if defined(SIM_STUBS_HERE) /* entry_<name>: where programs call it */
+#define CU_API(name, ...)                          \
+	SIM_DECLARE(name, __VA_ARGS__);            \
+	SIM_STUB(name);                            \
+	extern char entry_##name[] __asm__(#name)
+#else
+#define CU_API(name, ...) SIM_DECLARE(name, __VA_ARGS__)
+#endif
+
 #define CU_API_PTSZ(name, ...) \
 	CU_API(name, __VA_ARGS__); \
 	CU_API(name##_ptsz, __VA_ARGS__)

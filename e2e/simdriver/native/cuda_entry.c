@@ -4,22 +4,23 @@
  * version that brought it (NVIDIA's reference manual and release notes), and the
  * twin that treats stream 0 as the thread's own.
  */
+#define SIM_STUBS_HERE
 #include "cuda_api.h"
+#include "cuda_fault.h"
 
 #include <string.h>
 
 struct entry {
 	const char *name;
 	int version;
-	void (*function)(void);
-	void (*per_thread)(void);
+	void *function;
+	void *per_thread;
 };
 
 #define ABI(name, version, function) \
-	{ #name, version, (void (*)(void))function, NULL }
+	{ #name, version, entry_##function, NULL }
 #define ABI_PTSZ(name, version, function) \
-	{ #name, version, (void (*)(void))function, \
-	  (void (*)(void))function##_ptsz }
+	{ #name, version, entry_##function, entry_##function##_ptsz }
 
 /* ABIs of one name stand together, the older first. */
 static const struct entry entries[] = {
@@ -210,7 +211,7 @@ static const struct entry entries[] = {
 };
 
 /* The twins came with CUDA 7.0, or with their function when that is younger. */
-static void (*pick(const struct entry *entry, int version, uint64_t flags))(void)
+static void *pick(const struct entry *entry, int version, uint64_t flags)
 {
 	if (flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM &&
 	    entry->per_thread != NULL && version >= 7000)
@@ -237,7 +238,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version,
 	}
 	if (found != NULL)
 		search = CU_GET_PROC_ADDRESS_SUCCESS;
-	*function = found == NULL ? NULL : (void *)pick(found, version, flags);
+	*function = found == NULL ? NULL :
+				    fault_detour(pick(found, version, flags));
 	if (status != NULL)
 		*status = search;
 	return CUDA_SUCCESS;

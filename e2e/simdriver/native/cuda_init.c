@@ -1,4 +1,5 @@
 /* cuInit, versions, and what fork does to an initialised process. */
+#include "cuda_fault.h"
 #include "cuda_state.h"
 #include "ledger.h"
 
@@ -23,6 +24,7 @@ static CUresult find_devices(void)
 	if (!sim_root_of(&cuda, cuda.root) ||
 	    !sim_hardware_load(cuda.root, &cuda.hardware))
 		return CUDA_ERROR_NO_DEVICE;
+	faults_map(cuda.root);
 	cuda.device_count = 0;
 	for (unsigned i = 0; i < cuda.hardware.gpu_count; i++) {
 		const struct sim_gpu *gpu = &cuda.hardware.gpus[i];

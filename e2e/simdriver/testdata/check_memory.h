@@ -187,3 +187,39 @@ static void check_shared_memory(void)
 	OK(cuMemFree_v2(p));
 	OK(cuDestroyExternalMemory(memory));
 }
+
+/* With the second cuMemAlloc_v2 to fail, and every cuMemCreate. */
+static void check_call_faults(void)
+{
+	CUmemAllocationProp properties = { .type = 1, .location = { 1, 0 } };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p[3];
+	size_t pitch;
+
+	start();
+	EQUAL(used(), 0);
+	OK(cuMemAlloc_v2(&p[0], BLOCK));
+	OK(cuMemAllocPitch_v2(&p[1], &pitch, 512, 4096, 4)); /* another */
+	EQUAL(cuMemAlloc_v2(&p[2], BLOCK), 719);
+	OK(cuMemAlloc_v2(&p[2], BLOCK));
+	EQUAL(cuMemCreate(&handle, BLOCK, &properties, 0), 700);
+	EQUAL(cuMemCreate(&handle, BLOCK, &properties, 0), 700);
+	EQUAL(used(), 3 * BLOCK);
+	EQUAL(cuCtxDestroy_v2(NULL), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static void check_own_pointers(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CUresult (*alloc)(CUdeviceptr *, size_t);
+	CUdeviceptr p;
+	int status;
+
+	start();
+	alloc = (CUresult(*)(CUdeviceptr *, size_t))address("cuMemAlloc", 13000,
+							    0, &status);
+	CHECK((void *)alloc != dlsym(driver, "cuMemAlloc_v2"));
+	CHECK((void *)alloc == address("cuMemAlloc", 3020, 2, &status));
+	OK(alloc(&p, BLOCK));
+	OK(cuMemFree_v2(p));
+}

@@ -687,6 +687,8 @@ int main(int argc, char **argv)
 		{ "arrays", check_arrays },
 		{ "sparse", check_sparse },
 		{ "shared memory", check_shared_memory },
+		{ "call faults", check_call_faults },
+		{ "own pointers", check_own_pointers },
 		{ "no device", check_no_device },
 		{ "devices", check_devices },
 		{ "beside nvml", beside_nvml },
