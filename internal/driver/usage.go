@@ -27,6 +27,14 @@ func (d *Driver) measure(ctx context.Context) func() {
 	}
 }
 
+// Shares is what the node's shares used when they were last looked at; none if they are not measured.
+func (d *Driver) Shares() []usage.ShareUsage {
+	if d.usage == nil {
+		return nil
+	}
+	return d.usage.Shares()
+}
+
 // follow says which shares there are now to those who measure them. The files of a share that is booked may not be there
 // yet. It expects mu to be held.
 func (d *Driver) follow() {

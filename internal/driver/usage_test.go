@@ -81,7 +81,7 @@ func TestMeasuredSharesAreThoseBooked(t *testing.T) {
 		defer d.measure(quiet(t))()
 		for {
 			var followed []string
-			for _, u := range d.usage.Shares() {
+			for _, u := range d.Shares() {
 				followed = append(followed, u.Claim+" "+u.GPU[len(u.GPU)-1:]+" "+strconv.Itoa(u.CorePercent)+" "+u.Model)
 			}
 			if cmp.Equal(followed, want) {

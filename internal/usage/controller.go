@@ -248,18 +248,16 @@ func (t *tenant) lend(now, elapsed time.Duration, measured, saturated bool) {
 	}
 }
 
-// decide divides the GPU.
+// decide divides the GPU. What nobody was granted and what is lent is split among those who borrow and want more than
+// they have; one that does not want more now has what its part would be then. So a borrower whose neighbours are all silent has the
+// whole GPU.
 func (c *Controller) decide(s Sample, measured bool) []Decision {
-	free, active, borrowers := float64(wholeGPU), 0, 0
-	lent := 0.0
+	free, lent, borrowers := float64(wholeGPU), 0.0, 0
 	for _, told := range s.Tenants {
 		t := c.tenants[told.ID]
 		free -= t.base
 		lent += t.lends
-		if t.active {
-			active++
-		}
-		if borrows(told) && t.active && t.lends == 0 {
+		if borrows(told) && t.lends == 0 {
 			borrowers++
 		}
 	}
@@ -271,21 +269,14 @@ func (c *Controller) decide(s Sample, measured bool) []Decision {
 		if measured {
 			d.CorrectionPermille = t.correction.permille()
 		}
-		others, among := active, borrowers
-		if t.active {
-			others--
-		}
-		if !t.active || t.lends > 0 {
-			among++ // it will be one when it wants more
-		}
 		switch {
 		case told.CorePercent <= 0:
 			d.CorePermille = round(t.base)
-		case !borrows(told):
-			d.CorePermille = 0
-		case others == 0:
-			d.CorePermille = wholeGPU
-		default:
+		case borrows(told):
+			among := borrowers
+			if t.lends > 0 {
+				among++
+			}
 			d.CorePermille = min(round(t.base+(free+lent-t.lends)/float64(among)), wholeGPU)
 		}
 		decisions[i] = d

@@ -117,6 +117,166 @@ func TestCorrectionOutlastsAnIdleSpell(t *testing.T) {
 	}
 }
 
+func TestCorrectionWaitsForEnoughLaunches(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	tenant := Tenant{ID: "a", CorePercent: 50, PIDs: []int{7}}
+	for launches := 1; launches <= 20; launches++ {
+		tenant.Launches++
+		tenant.ChargedNS += 250e6
+		got := s.step(Sample{Tenants: []Tenant{tenant}, Measured: true, Utilization: []gpu.Utilization{s.used(7, 50)}})[0].CorrectionPermille
+		if (got != 0) != (launches > firstLaunches) { // the first look has nothing to compare with
+			t.Errorf("after %d launches in %v it is corrected by %d permille", launches, s.now, got)
+		}
+	}
+}
+
+// The window is neither so short that it jumps nor so long that it forgets nothing.
+func TestCorrectionIsOfTheLastSeconds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after int // seconds: of kernels that take half of the estimate, then of such that take as much
+		least, most   uint32
+	}{
+		"2 of 8 seconds":      {before: 20, after: 2, least: 580, most: 700},
+		"more than 8 seconds": {before: 40, after: 10, least: 970, most: 1030},
+	} {
+		s := stepper{Controller: NewController()}
+		tenant := Tenant{ID: "a", CorePercent: 50, PIDs: []int{7}}
+		var got uint32
+		for i := range 2 * (tc.before + tc.after) {
+			percent := uint32(20)
+			if i >= 2*tc.before {
+				percent = 40
+			}
+			tenant.Launches += 100
+			tenant.ChargedNS += 200e6
+			got = s.step(Sample{Tenants: []Tenant{tenant}, Measured: true, Utilization: []gpu.Utilization{s.used(7, percent)}})[0].CorrectionPermille
+		}
+		if got < tc.least || got > tc.most {
+			t.Errorf("%s: corrected by %d permille, want %d to %d", name, got, tc.least, tc.most)
+		}
+	}
+}
+
+// What was charged by processes that nobody saw is left out, not taken for estimates that are too high.
+func TestUnseenProcessesDoNotCount(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	tenant := Tenant{ID: "a", CorePercent: 50}
+	var got uint32
+	for i := range 20 {
+		sample := Sample{Measured: true}
+		if i >= 10 {
+			tenant.PIDs = []int{7}
+			sample.Utilization = []gpu.Utilization{s.used(7, 40)}
+		}
+		tenant.Launches += 100
+		tenant.ChargedNS += 200e6
+		sample.Tenants = []Tenant{tenant}
+		got = s.step(sample)[0].CorrectionPermille
+	}
+	if got < 900 || got > 1150 {
+		t.Errorf("corrected by %d permille, want about 1000", got)
+	}
+}
+
+func TestBusyEndsWithTheProcess(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	tenant := Tenant{ID: "a", CorePercent: 50, PIDs: []int{7}}
+	busy := func(samples ...gpu.Utilization) uint32 {
+		return s.step(Sample{Tenants: []Tenant{tenant}, Measured: true, Utilization: samples})[0].BusyPermille
+	}
+	if got := busy(s.used(7, 40)); got != 400 {
+		t.Errorf("it uses %d permille, want 400", got)
+	}
+	if got := busy(); got != 400 {
+		t.Errorf("with nothing newer from NVML it uses %d permille, want 400 still", got)
+	}
+	busy()
+	if got := busy(); got != 0 {
+		t.Errorf("with nothing newer for 1.5 s it uses %d permille", got)
+	}
+	tenant.PIDs = nil
+	if got := busy(s.used(7, 30)); got != 300 {
+		t.Errorf("NVML still tells of a process that just ended; it used %d permille, want 300", got)
+	}
+	for range 6 {
+		busy()
+	}
+	if got := busy(s.used(7, 50)); got != 0 {
+		t.Errorf("another process with the pid of one that ended counts: %d permille", got)
+	}
+}
+
+// act is what a tenant does in a half second.
+type act struct {
+	launches, waits bool
+	percent         uint32 // that NVML has for it
+}
+
+// Whose cores are lent to whom. The first tenant is the one whose page is looked at.
+func TestLending(t *testing.T) {
+	silent, busy20, waits := act{}, act{launches: true, percent: 20}, act{launches: true, waits: true, percent: 30}
+	hungry := func(percent uint32) act { return act{launches: true, waits: true, percent: percent} }
+	for name, tc := range map[string]struct {
+		tenants []Tenant
+		acts    [][]act // by tenant; the last goes on
+		seconds int
+		want    uint32
+	}{
+		"what nobody was granted":         {[]Tenant{burst(20), fixed(30)}, [][]act{{hungry(70)}, {waits}}, 5, 700},
+		"what a silent share has":         {[]Tenant{burst(20), fixed(50), fixed(30)}, [][]act{{hungry(70)}, {silent}, {waits}}, 5, 700},
+		"what a silent best effort has":   {[]Tenant{burst(20), fixed(0), fixed(30)}, [][]act{{hungry(70)}, {silent}, {waits}}, 5, 700},
+		"all, if the others are silent":   {[]Tenant{burst(20), fixed(50), burst(30)}, [][]act{{hungry(99)}, {silent}, {silent}}, 5, 1000},
+		"half of it beside a borrower":    {[]Tenant{burst(20), fixed(60), burst(20)}, [][]act{{hungry(50)}, {silent}, {hungry(50)}}, 5, 500},
+		"all of it beside one that lends": {[]Tenant{burst(20), fixed(60), burst(20)}, [][]act{{hungry(90)}, {silent}, {act{launches: true, percent: 5}}}, 10, 900},
+		"one that does not want more now": {[]Tenant{burst(20), fixed(60), burst(20)}, [][]act{{act{launches: true, percent: 5}}, {silent}, {hungry(90)}}, 10, 500},
+		"nothing of one that waits":       {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(70)}, {waits}}, 10, 300},
+		"waited just now":                 {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(70)}, append(repeat(waits, 18), busy20, busy20)}, 10, 300},
+		"nothing of one that just woke":   {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(99)}, append(repeat(silent, 18), busy20, busy20)}, 10, 300},
+		"the idle part of another":        {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(70)}, {busy20}}, 10, 750},
+		"it grows slowly":                 {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(70)}, {busy20}}, 3, 450},
+		"nothing near its part":           {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(30)}, {act{launches: true, percent: 66}}}, 10, 300},
+		"less when the GPU is crowded":    {[]Tenant{burst(30), fixed(70)}, [][]act{append(repeat(hungry(70), 16), repeat(hungry(80), 4)...), {busy20}}, 10, 328},
+		"one with a kernel of seconds":    {[]Tenant{burst(30), fixed(70)}, [][]act{{hungry(30)}, {act{launches: true, percent: 60}, act{percent: 66}}}, 10, 300},
+		"a fixed share borrows nothing":   {[]Tenant{fixed(30), fixed(70)}, [][]act{{waits}, {silent}}, 5, 0},
+		"best effort borrows nothing":     {[]Tenant{{Burst: true}, fixed(70)}, [][]act{{waits}, {silent}}, 5, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stepper{Controller: NewController()}
+			tenants := tc.tenants
+			var got []Decision
+			for step := range 2 * tc.seconds {
+				sample := Sample{Measured: true}
+				for i := range tenants {
+					a := tc.acts[i][min(step, len(tc.acts[i])-1)]
+					tenants[i].ID, tenants[i].PIDs = string(rune('a'+i)), []int{10 + i}
+					if a.launches {
+						tenants[i].Launches += 10
+					}
+					if a.waits {
+						tenants[i].ThrottleNS += 1e6
+					}
+					if a.percent > 0 {
+						sample.Utilization = append(sample.Utilization, s.used(10+i, a.percent))
+					}
+				}
+				sample.Tenants = tenants
+				got = s.step(sample)
+			}
+			if got[0].CorePermille != tc.want {
+				t.Errorf("it may use %d permille, want %d", got[0].CorePermille, tc.want)
+			}
+		})
+	}
+}
+
+func repeat(a act, times int) []act {
+	acts := make([]act, times)
+	for i := range acts {
+		acts[i] = a
+	}
+	return acts
+}
+
 // A process that holds slots in two shares is divided as it was charged.
 func TestProcessOfTwoTenants(t *testing.T) {
 	s := stepper{Controller: NewController()}

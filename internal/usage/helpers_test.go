@@ -190,7 +190,7 @@ type fakeNVML struct {
 	processes   map[string][]gpu.Process
 	utilization map[string][]gpu.Utilization
 	since       []uint64
-	err         map[string]error // of Utilization
+	err         map[string]error         // of Utilization
 	during      func()                   // while processes are listed
 	hang        map[string]chan struct{} // until it is closed
 	asked       map[string]int

@@ -81,8 +81,12 @@ func TestOverheadOfAMovingProcessIsNotTaken(t *testing.T) {
 	if got := share.overhead(t, 0); got != 0 {
 		t.Errorf("another generation has an overhead of %d MiB", got)
 	}
-	kill()
 	share.pokeSlot(t, 0, charge{generation: 2, used: 200})
+	l.look(quiet(t), 0)
+	if got := share.overhead(t, 0); got != 300 {
+		t.Errorf("once it is measured its overhead is %d MiB, want 300", got)
+	}
+	kill()
 	l.look(quiet(t), 0)
 	if got, actual := share.overhead(t, 0), l.Shares()[0].ActualBytes; got != 0 || actual != 0 {
 		t.Errorf("a dead process has an overhead of %d MiB and the share %d bytes", got, actual)
@@ -219,7 +223,9 @@ func TestSharesThatComeAndGoAreTold(t *testing.T) {
 func TestDriverIsReleasedWithTheLastShare(t *testing.T) {
 	share := newNode(t).share("a", gpuA, 0, "Fixed")
 	l := newLoop(t, share)
-	l.look(quiet(t), 0)
+	for range 2 {
+		l.look(quiet(t), 0)
+	}
 	if l.nvml.released != 0 {
 		t.Error("released although there is a share")
 	}
