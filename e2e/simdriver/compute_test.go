@@ -46,6 +46,20 @@ func TestCompute(t *testing.T) {
 	}
 }
 
+func TestCapture(t *testing.T) {
+	root := newRoot(t, load(t, "odd-memory"))
+	for _, name := range []string{
+		"capture", "fork", "legacy", "modes", "conflicts", "threads", "graphs", "memory",
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkWith(t, root, "capture_check", name)
+			if used := ledger(t, root).GPUs[0].Used; used != 0 {
+				t.Errorf("%d bytes outlive the process", used)
+			}
+		})
+	}
+}
+
 // Whenever a process is killed, the others go on, and the card is free when all
 // are dead.
 func TestComputeSurvivesSIGKILLAtAnyInstruction(t *testing.T) {

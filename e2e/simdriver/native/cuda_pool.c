@@ -3,7 +3,8 @@
  * whole blocks, and it keeps blocks that are freed until a synchronisation finds
  * more than the release threshold, someone trims it, or the card is full.
  *
- * Streams have no duration yet: a free in stream order is done at once.
+ * A free in stream order is done at once, even if the stream has not come to it:
+ * nobody can touch the memory too late.
  */
 #include "cuda_state.h"
 

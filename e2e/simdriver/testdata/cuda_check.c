@@ -472,6 +472,19 @@ static void check_versions(void)
 		{ "cuDeviceGetUuid", 11030, 0, "cuDeviceGetUuid" },
 		{ "cuDeviceGetUuid", 11040, 0, "cuDeviceGetUuid_v2" },
 		{ "cuLaunchKernel", 12000, 2, "cuLaunchKernel_ptsz" },
+		{ "cuLaunchKernelEx", 11060, 0, "cuLaunchKernelEx" },
+		{ "cuEventRecord", 13000, 2, "cuEventRecord_ptsz" },
+		{ "cuEventElapsedTime", 12070, 0, "cuEventElapsedTime" },
+		{ "cuEventElapsedTime", 12080, 0, "cuEventElapsedTime_v2" },
+		{ "cuGraphInstantiate", 11080, 0, "cuGraphInstantiate_v2" },
+		{ "cuGraphInstantiate", 12000, 0,
+		  "cuGraphInstantiateWithFlags" },
+		{ "cuGraphAddNode", 12020, 0, "cuGraphAddNode" },
+		{ "cuGraphAddNode", 12030, 0, "cuGraphAddNode_v2" },
+		{ "cuGraphLaunch", 12000, 2, "cuGraphLaunch_ptsz" },
+		{ "cuStreamBeginCapture", 10010, 1, "cuStreamBeginCapture_v2" },
+		{ "cuStreamGetCaptureInfo", 13000, 2,
+		  "cuStreamGetCaptureInfo_v3_ptsz" },
 	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *function = &library;
 	int status = -1;
