@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	nvmllib "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -123,6 +124,61 @@ func TestProcessesAreThoseOfTheHost(t *testing.T) {
 	}
 	if got, err := m.Processes(devices[0].UUID); err != nil || len(got) != 1 {
 		t.Errorf("after an error: got %v, error %v", got, err)
+	}
+}
+
+// Both of NVML's calls, through the simulated driver and a process that computes.
+func TestUtilizationOfABusyProcess(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
+	r := root(t, "t4x4")
+	n := open(r)
+	devices, _, err := n.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "load")
+	cmd := exec.CommandContext(t.Context(), "gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program,
+		filepath.Join("testdata", "load.c"), "-L", r.LibraryDir(), "-l:libcuda.so.1")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, output)
+	}
+	m := n.Monitor()
+	defer m.Release()
+	if got, err := m.Utilization(devices[0].UUID, 0); err != nil || len(got) > 0 {
+		t.Errorf("of an idle GPU: got %v, error %v", got, err)
+	}
+	load := exec.CommandContext(t.Context(), program)
+	load.Env = append(os.Environ(), "LD_LIBRARY_PATH="+r.LibraryDir())
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = load.Process.Kill()
+		_ = load.Wait()
+	}()
+	var last gpu.Utilization
+	for last.SMPercent < 99 { // once it has run for a second
+		got, err := m.Utilization(devices[0].UUID, last.TimeUS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range got {
+			if s.PID != load.Process.Pid || s.TimeUS <= last.TimeUS || s.SMPercent > 100 {
+				t.Fatalf("got %+v after %+v, the process is %d", s, last, load.Process.Pid)
+			}
+			last = s
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the last sample is %+v", last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	newer, ret := processesUtilizationInfo(devices[0].UUID, 0)
+	if ret != nvmllib.SUCCESS || len(newer) != 1 || newer[0].PID != load.Process.Pid || newer[0].SMPercent < 99 {
+		t.Errorf("the newer call: %v, %v", newer, ret)
 	}
 }
 
