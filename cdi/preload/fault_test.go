@@ -47,6 +47,11 @@ var failedBegins = []failure{
 	{"cuGreenCtxCreate", 1, "green 0 0", "reset 0"},
 	{"cuGreenCtxCreate", 1, "green 0 0", ""},
 	{"cuCtxSetLimit", 1, "limit 2 67108864", ""},
+	{"cuGraphInstantiate_v2", 1, "instantiate 0 0 0", "capture 0 4194304 1"},
+	{"cuGraphInstantiateWithFlags", 1, "instantiate 0 0 1", "capture 0 4194304 1"},
+	{"cuGraphInstantiateWithParams", 1, "instantiate 0 0 3", "capture 0 4194304 1"},
+	{"cuGraphUpload", 1, "upload 0", "capture 0 4194304 1;instantiate 0 0 1"},
+	{"cuGraphLaunch", 1, "launch 0", "capture 0 4194304 1;instantiate 0 0 1"},
 	{"cuMemImportFromShareableHandle", 1, "import 0 0 0", ""},
 	{"cuMemPoolImportFromShareableHandle", 1, "pool-import 0 0 0", ""},
 }
@@ -64,6 +69,8 @@ var failedEnds = []failure{
 	{"cuMipmappedArrayDestroy", 2, "mipmaps-destroy 0", "mipmaps 0 1024 1024 11"},
 	{"cuMemMapArrayAsync", 2, "tile-unmap 1 0 5", "create 0 4194304 1 0;sparse 1 10000 10000 0;tile 1 0 5;release 0"},
 	{"cuMemPoolDestroy", 1, "pool-destroy 0", "pool 0 0;threshold 0 8388608;from-pool 0 4194304 0"},
+	{"cuGraphExecDestroy", 1, "exec-destroy 0", "capture 0 4194304 1;instantiate 0 0 3"},
+	{"cuDeviceGraphMemTrim", 1, "graph-trim 0", "capture 0 4194304 1;instantiate 0 0 3"},
 	{"cuCtxDestroy_v2", 1, "context-destroy 0", "reset 0;context 0 0;alloc 0 4194304"},
 	{"cuGreenCtxDestroy", 1, "green-destroy 0", "reset 0;green 0 0"},
 	{"cuDevicePrimaryCtxRelease_v2", 1, "release-primary 0", "alloc 0 4194304"},
@@ -139,11 +146,11 @@ func TestAnEndThatTheDriverFailsGivesNothingBack(t *testing.T) {
 
 // What is wrapped and takes or gives memory fails in a test.
 func TestEveryFunctionOfMemoryFailsOnce(t *testing.T) {
-	ofMemory := regexp.MustCompile(`^cu(Mem|Array|Mipmapped|Ctx|DevicePrimary|Green).*(_v\d)?$`)
+	ofMemory := regexp.MustCompile(`^cu(Mem|Array|Mipmapped|Ctx|DevicePrimary|Green|Graph|DeviceGraph).*(_v\d)?$`)
 	// These change no charge, or differ from another in the meaning of stream 0
 	// or in being older than this driver.
 	others := regexp.MustCompile(`^(cuMemGetInfo.*|cuMemPoolTrimTo|cuMemPoolSetAttribute|cuMemAllocAsync|.*_ptsz` +
-		`|cuMemAlloc|cuMemAllocPitch|cuMemFree|cuArrayCreate|cuArray3DCreate|cuCtxCreate|cuCtxDestroy|cuDevicePrimaryCtxRelease|cuDevicePrimaryCtxReset)$`)
+		`|cuMemAlloc|cuMemAllocPitch|cuMemFree|cuArrayCreate|cuArray3DCreate|cuCtxCreate|cuCtxDestroy|cuGraphInstantiate|cuDevicePrimaryCtxRelease|cuDevicePrimaryCtxReset)$`)
 	for _, name := range strings.Fields(readFile(t, "testdata/exports.golden")) {
 		is := func(f failure) bool { return f.function == name }
 		if ofMemory.MatchString(name) && !others.MatchString(name) &&

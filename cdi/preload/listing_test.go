@@ -2,6 +2,7 @@ package preload_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,4 +87,32 @@ func TestNVMLShowsAllProcessesOfAGPUWithoutAShare(t *testing.T) {
 	c := m.client(t, 1)
 	c.want(t, success, "alloc 0 %d", 6*mib)
 	m.checkProcesses(t, 1, fmt.Sprintf("%d:6", c.cmd.Process.Pid))
+}
+
+func TestNVMLTellsHowBusyTheProcessesOfTheSharesAre(t *testing.T) {
+	m := newMachine(t, 1)
+	m.newShare(t, 0, "one", 64*mib)
+	a, b := m.client(t, 0), m.client(t, 0)
+	dir := t.TempDir()
+	if err := run("gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic",
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "testdata/idle_nvml.c"); err != nil {
+		t.Fatal(err)
+	}
+	first, second := a.cmd.Process.Pid, b.cmd.Process.Pid
+	for _, test := range []struct{ samples, want string }{
+		{fmt.Sprintf("1 %d 2 %d 3", first, second), fmt.Sprintf("5 0 %d:11 %d:13", first, second)},
+		{fmt.Sprintf("%d", second), fmt.Sprintf("1 0 %d:10", second)},
+		{"1 2 3", "3 6"}, // NVML_ERROR_NOT_FOUND
+		{"", "0 6"},
+	} {
+		cmd := m.command(t, compile(t, "utilization"))
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+dir, "SAMPLES="+test.samples)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(fmt.Sprintf("samples %[1]s\ninfos %[1]s\n", test.want), string(out)); diff != "" {
+			t.Errorf("of %q NVML shows (-want +got):\n%s", test.samples, diff)
+		}
+	}
 }

@@ -29,6 +29,8 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUlib_st *CUlibrary;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 
 enum {
@@ -52,6 +54,11 @@ enum {
 	CU_ARRAY_SPARSE_MIPTAIL = 1,
 	CU_MEM_OPERATION_TYPE_MAP = 1,
 	CU_MEM_OPERATION_TYPE_UNMAP = 2,
+
+	CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+	CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
+	CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+	CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
 
 	CU_LIMIT_PRINTF_FIFO_SIZE = 1,
 	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
@@ -142,6 +149,25 @@ typedef struct {
 	unsigned deviceBitMask, flags, reserved[2];
 } CUarrayMapInfo;
 
+typedef struct {
+	CUmemPoolProps poolProps;
+	const void *accessDescs;
+	size_t accessDescCount;
+	size_t bytesize;
+	CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+	cuuint64_t flags;
+	CUstream hUploadStream;
+	CUgraphNode hErrNode_out;
+	int result_out;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+_Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120,
+	       "CUDA_MEM_ALLOC_NODE_PARAMS");
+_Static_assert(sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32,
+	       "CUDA_GRAPH_INSTANTIATE_PARAMS");
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "CUDA_ARRAY_DESCRIPTOR");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
 _Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32,

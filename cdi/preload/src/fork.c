@@ -13,6 +13,7 @@ static void forked(void)
 	aq_contexts_forked();
 	aq_arrays_forked();
 	aq_sparse_forked();
+	aq_graphs_forked();
 	aq_cores_forked();
 	aq_samples_forked();
 }

@@ -18,6 +18,7 @@ void aq_vmm_forked(void);
 void aq_contexts_forked(void);
 void aq_arrays_forked(void);
 void aq_sparse_forked(void);
+void aq_graphs_forked(void);
 void aq_cores_forked(void);
 void aq_samples_forked(void);
 

@@ -31,6 +31,7 @@
 	X(cuCtxDestroy, "cuCtxDestroy", 0, AQ_LEGACY)                          \
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, AQ_LEGACY)                    \
 	X(cuCtxSetLimit, "cuCtxSetLimit", 3010, AQ_LEGACY)                     \
+	X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, AQ_LEGACY)      \
 	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 0,           \
 	  AQ_LEGACY)                                                           \
 	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000,    \
@@ -44,8 +45,19 @@
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, AQ_LEGACY)            \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, AQ_LEGACY)              \
 	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, AQ_LEGACY)           \
+	X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, AQ_LEGACY)          \
+	X(cuGraphInstantiate, "cuGraphInstantiate", 0, AQ_LEGACY)              \
+	X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040,   \
+	  AQ_LEGACY)                                                           \
+	X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, \
+	  AQ_LEGACY)                                                           \
+	X(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams",   \
+	  12000, AQ_PTSZ)                                                      \
+	X(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, AQ_LEGACY)       \
 	X(cuGraphLaunch, "cuGraphLaunch", 10000, AQ_LEGACY)                    \
 	X(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, AQ_PTSZ)                 \
+	X(cuGraphUpload, "cuGraphUpload", 11010, AQ_LEGACY)                    \
+	X(cuGraphUpload_ptsz, "cuGraphUpload", 11010, AQ_PTSZ)                 \
 	X(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, AQ_LEGACY)              \
 	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, AQ_LEGACY)            \
 	X(cuInit, "cuInit", 2000, AQ_LEGACY)                                   \
@@ -123,6 +135,7 @@
 	X(cuCtxGetLimit)                                                       \
 	X(cuCtxPopCurrent_v2)                                                  \
 	X(cuCtxPushCurrent_v2)                                                 \
+	X(cuDeviceGetGraphMemAttribute)                                        \
 	X(cuDeviceGetMemPool)                                                  \
 	X(cuDeviceGetUuid)                                                     \
 	X(cuDeviceGetUuid_v2)                                                  \
@@ -135,6 +148,9 @@
 	X(cuEventQuery)                                                        \
 	X(cuEventRecord)                                                       \
 	X(cuEventRecord_ptsz)                                                  \
+	X(cuGraphGetNodes)                                                     \
+	X(cuGraphMemAllocNodeGetParams)                                        \
+	X(cuGraphNodeGetType)                                                  \
 	X(cuMemPoolGetAttribute)                                               \
 	X(cuMipmappedArrayGetMemoryRequirements)                               \
 	X(cuPointerGetAttribute)                                               \
@@ -164,6 +180,7 @@ cu(cuCtxCreate_v4, CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
 cu(cuCtxDestroy, CUcontext);
 cu(cuCtxDestroy_v2, CUcontext);
 cu(cuCtxSetLimit, int, size_t);
+cu(cuDeviceGraphMemTrim, CUdevice);
 cu(cuDevicePrimaryCtxRelease, CUdevice);
 cu(cuDevicePrimaryCtxRelease_v2, CUdevice);
 cu(cuDevicePrimaryCtxReset, CUdevice);
@@ -173,7 +190,14 @@ cu(cuDeviceTotalMem, unsigned *, CUdevice);
 cu(cuDeviceTotalMem_v2, size_t *, CUdevice);
 cu(cuGetProcAddress, const char *, void **, int, cuuint64_t);
 cu(cuGetProcAddress_v2, const char *, void **, int, cuuint64_t, int *);
+cu(cuGraphExecDestroy, CUgraphExec);
+cu(cuGraphInstantiate, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
+cu(cuGraphInstantiateWithFlags, CUgraphExec *, CUgraph, unsigned long long);
+cu_ptsz(cuGraphInstantiateWithParams, CUgraphExec *, CUgraph,
+	CUDA_GRAPH_INSTANTIATE_PARAMS *);
+cu(cuGraphInstantiate_v2, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
 cu_ptsz(cuGraphLaunch, CUgraphExec, CUstream);
+cu_ptsz(cuGraphUpload, CUgraphExec, CUstream);
 cu(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
 cu(cuGreenCtxDestroy, CUgreenCtx);
 cu(cuInit, unsigned);
@@ -250,6 +274,7 @@ CUresult cuCtxGetDevice(CUdevice *);
 CUresult cuCtxGetLimit(size_t *, int);
 CUresult cuCtxPopCurrent_v2(CUcontext *);
 CUresult cuCtxPushCurrent_v2(CUcontext);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, int, void *);
 CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
@@ -262,6 +287,9 @@ CUresult cuEventElapsedTime_v2(float *, CUevent, CUevent);
 CUresult cuEventQuery(CUevent);
 CUresult cuEventRecord(CUevent, CUstream);
 CUresult cuEventRecord_ptsz(CUevent, CUstream);
+CUresult cuGraphGetNodes(CUgraph, CUgraphNode *, size_t *);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *);
+CUresult cuGraphNodeGetType(CUgraphNode, int *);
 CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void *);
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *,
 					       CUmipmappedArray, CUdevice);

@@ -4,6 +4,7 @@
  */
 #include "cores.h"
 #include "functions.h"
+#include "graph.h"
 
 /* Each wrapper names its stream, what it launches and the size of that. */
 #define LAUNCH(name, suffix, s, work, size, call)                      \
@@ -70,11 +71,24 @@ static unsigned config_size(const CUlaunchConfig *c)
 LAUNCH_EX(cuLaunchKernelEx, false)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 
+/* It may take memory for its allocations too. */
 #define LAUNCH_GRAPH(name, per_thread)                                         \
-	CUresult name(CUgraphExec graph, CUstream stream)                      \
+	static CUresult in_time_##name(CUgraphExec graph, CUstream stream)     \
 	{                                                                      \
 		LAUNCH(name, per_thread, stream, graph, 0,                     \
 		       name(graph, stream));                                   \
+	}                                                                      \
+	CUresult name(CUgraphExec graph, CUstream stream)                      \
+	{                                                                      \
+		struct aq_graph_call memory;                                   \
+		CUresult result;                                               \
+									       \
+		AQ_ENTER(name);                                                \
+		if (!aq_graph_begin(&memory, graph))                           \
+			return CUDA_ERROR_OUT_OF_MEMORY;                       \
+		result = in_time_##name(graph, stream);                        \
+		aq_graph_end(&memory, graph, result);                          \
+		return result;                                                 \
 	}
 
 LAUNCH_GRAPH(cuGraphLaunch, false)

@@ -28,6 +28,8 @@ struct aq_pool {
 	uint32_t in_flight;  /* units: R */
 	uint32_t live;	     /* pointers, and calls in flight */
 	bool used;
+	bool graphs;	 /* what graphs of the device allocate from */
+	CUdevice device; /* of that one */
 };
 
 static struct aq_lock pools_lock;
@@ -37,7 +39,7 @@ static uint32_t pool_count; /* pools[0, pool_count) were ever used */
 static struct aq_pool *pool_find(CUmemoryPool handle)
 {
 	for (uint32_t i = 0; i < pool_count; i++)
-		if (pools[i].used && pools[i].handle == handle)
+		if (handle && pools[i].used && pools[i].handle == handle)
 			return &pools[i];
 	return NULL;
 }
@@ -56,16 +58,24 @@ static struct aq_pool *pool_add(CUmemoryPool handle, struct aq_gpu *gpu)
 	return &pools[i];
 }
 
+static CUresult get_reserved(const struct aq_pool *pool, uint64_t *bytes)
+{
+	if (pool->graphs)
+		return aq_real.cuDeviceGetGraphMemAttribute(
+			pool->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+			bytes);
+	if (!pool->handle || !aq_real.cuMemPoolGetAttribute)
+		return CUDA_ERROR_NOT_FOUND;
+	return aq_real.cuMemPoolGetAttribute(
+		pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
+}
+
 static uint32_t reserved_units(const struct aq_pool *pool, uint32_t unknown)
 {
 	uint64_t bytes;
 
-	if (!pool->handle || !aq_real.cuMemPoolGetAttribute ||
-	    aq_real.cuMemPoolGetAttribute(pool->handle,
-					  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-					  &bytes) != CUDA_SUCCESS)
-		return unknown;
-	return aq_units(bytes);
+	return get_reserved(pool, &bytes) == CUDA_SUCCESS ? aq_units(bytes)
+							  : unknown;
 }
 
 static void note(const struct aq_pool *changed)
@@ -132,20 +142,29 @@ void aq_pools_refresh(const struct aq_gpu *gpu)
 	aq_unlock(&pools_lock);
 }
 
+static bool trim(const struct aq_pool *pool)
+{
+	if (pool->graphs)
+		return aq_real.cuDeviceGraphMemTrim &&
+		       aq_real.cuDeviceGraphMemTrim(pool->device) ==
+			       CUDA_SUCCESS;
+	return pool->handle && aq_real.cuMemPoolTrimTo &&
+	       aq_real.cuMemPoolTrimTo(pool->handle, 0) == CUDA_SUCCESS;
+}
+
 bool aq_pools_trim(const struct aq_gpu *gpu)
 {
 	bool fell = false;
 
-	if (!any_pool() || !aq_real.cuMemPoolTrimTo)
+	if (!any_pool())
 		return false;
 	aq_lock(&pools_lock);
 	for (uint32_t i = 0; i < pool_count; i++) {
 		struct aq_pool *pool = &pools[i];
 
 		if (!pool->used || pool->gpu != gpu || !pool->charged ||
-		    !pool->handle)
+		    !trim(pool))
 			continue;
-		aq_real.cuMemPoolTrimTo(pool->handle, 0);
 		fell |= pool_refresh(pool);
 	}
 	aq_unlock(&pools_lock);
@@ -173,6 +192,28 @@ struct aq_pool *aq_pool_begin(CUmemoryPool handle, struct aq_gpu *gpu)
 	return pool;
 }
 
+/* The device's pool of graphs, which once seen stays: of its two lives one is
+ * the call's. */
+struct aq_pool *aq_pool_begin_graphs(CUdevice device, struct aq_gpu *gpu)
+{
+	struct aq_pool *pool = NULL;
+
+	aq_lock(&pools_lock);
+	for (uint32_t i = 0; i < pool_count && !pool; i++)
+		if (pools[i].used && pools[i].graphs &&
+		    pools[i].device == device)
+			pool = &pools[i];
+	if (!pool && (pool = pool_add(NULL, gpu))) {
+		pool->graphs = true;
+		pool->device = device;
+		pool->live++;
+	}
+	if (pool)
+		pool->live++;
+	aq_unlock(&pools_lock);
+	return pool;
+}
+
 bool aq_pool_reserve(struct aq_pool *pool, struct aq_hold *hold,
 		     uint32_t units)
 {
@@ -185,23 +226,30 @@ bool aq_pool_reserve(struct aq_pool *pool, struct aq_hold *hold,
 }
 
 /* Exchanges the hold for what the pool lacks. False: it has taken more than can
- * be had, and is charged as much as could be. */
+ * be had. It is charged as much as could be; a pool of graphs all of it, since
+ * what they took is not given back. */
 static bool settle_locked(struct aq_pool *pool, struct aq_hold *hold,
 			  bool success)
 {
-	uint32_t units = hold->units;
+	uint32_t units = hold->units, forced = 0;
 	uint32_t have = pool->charged + units;
 	uint32_t now = reserved_units(pool, success ? have : pool->charged);
 	bool covered = true;
 
 	pool->in_flight -= units;
-	if (now > have + pool->in_flight)
-		covered = aq_reserve_more(hold, now - have - pool->in_flight);
-	have = pool->charged + hold->units;
+	if (now > have + pool->in_flight) {
+		uint32_t more = now - have - pool->in_flight;
+
+		covered = aq_reserve_more(hold, more);
+		forced = !covered && pool->graphs ? more : 0;
+	}
+	have = pool->charged + hold->units + forced;
 	if (now > have)
 		now = have; /* in flight, or not covered */
+	if (forced)
+		aq_charge(pool->gpu, forced);
 	if (now >= pool->charged) {
-		aq_commit(hold, now - pool->charged);
+		aq_commit(hold, now - pool->charged - forced);
 	} else {
 		aq_commit(hold, 0);
 		aq_release(pool->gpu, pool->charged - now);

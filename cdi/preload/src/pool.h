@@ -21,9 +21,11 @@ bool aq_pools_trim(const struct aq_gpu *gpu);
 
 struct aq_pool;
 
-/* A call on a pool begins: the pool stays known until aq_pool_end. gpu: whose a
- * pool is that we have not seen before. NULL: too many pools. */
+/* A call on a pool begins, or one on a device's pool of graphs: the pool stays
+ * known until aq_pool_end. gpu: whose a pool is that we have not seen before.
+ * NULL: too many pools. */
 struct aq_pool *aq_pool_begin(CUmemoryPool handle, struct aq_gpu *gpu);
+struct aq_pool *aq_pool_begin_graphs(CUdevice device, struct aq_gpu *gpu);
 void aq_pool_end(struct aq_pool *pool);
 
 /* NULL: the pool is of the host's memory, or of a GPU without limit. */

@@ -194,6 +194,7 @@ static void device(int ordinal)
 
 #include "client_arrays.h"
 #include "client_contexts.h"
+#include "client_graphs.h"
 #include "client_share.h"
 
 static void memory(const char *verb, unsigned long a, unsigned long b,
@@ -317,6 +318,7 @@ int main(int argc, char **argv)
 			exit((int)a);
 		if (!other(verb, a, b) && !context_verbs(verb, a, b) &&
 		    !array_verbs(verb, a, b, c, d) &&
+		    !graph_verbs(verb, a, b, c, d) &&
 		    !share_verbs(verb, a, b, c) &&
 		    !stream_ordered(verb, a, b, c))
 			memory(verb, a, b, c, d);

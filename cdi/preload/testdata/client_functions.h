@@ -62,6 +62,14 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *,
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t,
 			    CUmemGenericAllocationHandle, size_t, size_t,
 			    unsigned long long);
+CUresult cuGraphCreate(CUgraph *, unsigned);
+CUresult cuGraphDestroy(CUgraph);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *, CUgraph, const CUgraphNode *,
+				size_t, CUDA_MEM_ALLOC_NODE_PARAMS *);
+CUresult cuGraphAddMemFreeNode(CUgraphNode *, CUgraph, const CUgraphNode *,
+			       size_t, CUdeviceptr);
+CUresult cuStreamBeginCapture_v2(CUstream, int);
+CUresult cuStreamEndCapture(CUstream, CUgraph *);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 
@@ -140,8 +148,26 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 	X(cuMulticastCreate, "cuMulticastCreate", 12010)                  \
 	X(cuMulticastBindMem, "cuMulticastBindMem", 12010)
 
+#define GRAPH_FUNCTIONS(X)                                               \
+	X(cuGraphCreate, "cuGraphCreate", 10000)                         \
+	X(cuGraphDestroy, "cuGraphDestroy", 10000)                       \
+	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040)       \
+	X(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040)         \
+	X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010)        \
+	X(cuStreamEndCapture, "cuStreamEndCapture", 10000)               \
+	X(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000)            \
+	X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags",    \
+	  11040)                                                         \
+	X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams",  \
+	  12000)                                                         \
+	X(cuGraphUpload, "cuGraphUpload", 11010)                         \
+	X(cuGraphLaunch, "cuGraphLaunch", 10000)                         \
+	X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000)               \
+	X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040)
+
 #define FUNCTIONS(X)         \
 	MEMORY_FUNCTIONS(X)  \
 	CONTEXT_FUNCTIONS(X) \
 	ARRAY_FUNCTIONS(X)   \
-	SHARE_FUNCTIONS(X)
+	SHARE_FUNCTIONS(X)   \
+	GRAPH_FUNCTIONS(X)

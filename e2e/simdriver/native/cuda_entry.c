@@ -194,6 +194,7 @@ static const struct entry entries[] = {
 	ABI(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2),
 	ABI(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode),
 	ABI(cuGraphAddMemAllocNode, 11040, cuGraphAddMemAllocNode),
+	ABI(cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams),
 	ABI(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode),
 	ABI(cuGraphAddNode, 12020, cuGraphAddNode),
 	ABI(cuGraphAddNode, 12030, cuGraphAddNode_v2),

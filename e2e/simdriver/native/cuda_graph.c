@@ -344,3 +344,28 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph,
 	all.free = pointer;
 	return cuGraphAddNode(node, graph, dependencies, count, &all);
 }
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
+				      CUDA_MEM_ALLOC_NODE_PARAMS *parameters)
+{
+	CUresult result = cuda_ready();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (node == NULL || parameters == NULL ||
+	    node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return CUDA_ERROR_INVALID_VALUE;
+	cuda_lock();
+	const struct region *region = node->memory->region;
+	*parameters = (CUDA_MEM_ALLOC_NODE_PARAMS){
+		.poolProps = {
+			.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = { CU_MEM_LOCATION_TYPE_DEVICE,
+				      region->device },
+		},
+		.bytesize = region->bytes,
+		.dptr = region->base,
+	};
+	cuda_unlock();
+	return CUDA_SUCCESS;
+}

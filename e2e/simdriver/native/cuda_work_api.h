@@ -198,6 +198,8 @@ CU_API(cuGraphAddEventRecordNode, CUgraphNode *node, CUgraph graph,
 CU_API(cuGraphAddMemAllocNode, CUgraphNode *node, CUgraph graph,
        const CUgraphNode *dependencies, size_t count,
        CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
+CU_API(cuGraphMemAllocNodeGetParams, CUgraphNode node,
+       CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
 CU_API(cuGraphAddMemFreeNode, CUgraphNode *node, CUgraph graph,
        const CUgraphNode *dependencies, size_t count, CUdeviceptr pointer);
 CU_API(cuGraphAddNode, CUgraphNode *node, CUgraph graph,
