@@ -18,6 +18,7 @@ func TestTheFirstContextIsCharged(t *testing.T) {
 	tests := []struct{ name, begin, end string }{
 		{"primary", "primary 0", "release-primary 0"},
 		{"primary, reset", "primary 0", "reset 0"},
+		{"cuCtxCreate", "context-v1 0 0", "context-destroy-v1 0"},
 		{"cuCtxCreate_v2", "context 0 0", "context-destroy 0"},
 		{"cuCtxCreate_v3", "context-v3 0 0", "context-destroy 0"},
 		{"cuCtxCreate_v4", "context-v4 0 0", "context-destroy 0"},

@@ -1,6 +1,11 @@
 /*
  * The contexts of this process, by handle, and what each GPU's are charged.
  *
+ * Loading a module is not charged here, and so not wrapped. No call tells what it
+ * takes; it is loaded when it is first used; and on a GPU that others use too,
+ * what is free before and after differs by whatever they did meanwhile. It is in
+ * what the agent measures of the process, and so in what contexts are charged.
+ *
  * One lock guards it all. It is held while the cost is reserved, so that a
  * second thread's context waits until it is known whether the first one's fits,
  * but not while the driver works.

@@ -10,7 +10,11 @@ static int context_verbs(const char *verb, unsigned long a, unsigned long b)
 	CUcontext primary;
 	CUdevice of = (CUdevice)b;
 
-	if (!strcmp(verb, "context"))
+	if (!strcmp(verb, "context-v1"))
+		answer(cuda.cuCtxCreate(&contexts[a], 0, of));
+	else if (!strcmp(verb, "context-destroy-v1"))
+		answer(cuda.cuCtxDestroy(contexts[a]));
+	else if (!strcmp(verb, "context"))
 		answer(cuda.cuCtxCreate_v2(&contexts[a], 0, of));
 	else if (!strcmp(verb, "context-v3"))
 		answer(cuda.cuCtxCreate_v3(&contexts[a], NULL, 0, 0, of));

@@ -108,9 +108,11 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 	X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease",    \
 	  11000)                                                        \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000) \
+	X(cuCtxCreate, "cuCtxCreate", 2000)                             \
 	X(cuCtxCreate_v2, "cuCtxCreate", 3020)                          \
 	X(cuCtxCreate_v3, "cuCtxCreate", 11040)                         \
 	X(cuCtxCreate_v4, "cuCtxCreate", 12050)                         \
+	X(cuCtxDestroy, "cuCtxDestroy", 2000)                           \
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000)                        \
 	X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000)                     \
 	X(cuCtxSetLimit, "cuCtxSetLimit", 3010)                         \

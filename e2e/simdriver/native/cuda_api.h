@@ -346,15 +346,19 @@ CU_API(cuDevicePrimaryCtxGetState, CUdevice device, unsigned *flags,
        int *active);
 CU_API(cuDevicePrimaryCtxSetFlags, CUdevice device, unsigned flags);
 CU_API(cuDevicePrimaryCtxSetFlags_v2, CUdevice device, unsigned flags);
+CU_API(cuCtxCreate, CUcontext *context, unsigned flags, CUdevice device);
 CU_API(cuCtxCreate_v2, CUcontext *context, unsigned flags, CUdevice device);
 CU_API(cuCtxCreate_v3, CUcontext *context, void *affinity, int count,
        unsigned flags, CUdevice device);
 CU_API(cuCtxCreate_v4, CUcontext *context, void *parameters, unsigned flags,
        CUdevice device);
+CU_API(cuCtxDestroy, CUcontext context);
 CU_API(cuCtxDestroy_v2, CUcontext context);
 CU_API(cuCtxSetCurrent, CUcontext context);
 CU_API(cuCtxGetCurrent, CUcontext *context);
+CU_API(cuCtxPushCurrent, CUcontext context);
 CU_API(cuCtxPushCurrent_v2, CUcontext context);
+CU_API(cuCtxPopCurrent, CUcontext *context);
 CU_API(cuCtxPopCurrent_v2, CUcontext *context);
 CU_API(cuCtxGetDevice, CUdevice *device);
 CU_API(cuCtxGetDevice_v2, CUdevice *device, CUcontext context);
@@ -426,6 +430,8 @@ CU_API(cuMemPoolExportPointer, CUmemPoolPtrExportData *out,
 CU_API(cuMemPoolImportPointer, CUdeviceptr *pointer, CUmemoryPool pool,
        CUmemPoolPtrExportData *data);
 CU_API(cuIpcGetMemHandle, CUipcMemHandle *handle, CUdeviceptr pointer);
+CU_API(cuIpcOpenMemHandle, CUdeviceptr *pointer, CUipcMemHandle handle,
+       unsigned flags);
 CU_API(cuIpcOpenMemHandle_v2, CUdeviceptr *pointer, CUipcMemHandle handle,
        unsigned flags);
 CU_API(cuIpcCloseMemHandle, CUdeviceptr pointer);
