@@ -180,3 +180,17 @@ func TestAForkedChildPaysForItsOwnContext(t *testing.T) {
 	c.want(t, success, "primary 0")
 	s.checkCharged(t, 100*mib)
 }
+
+func TestArraysEndWithTheLastGreenContext(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "one", 64*mib)
+	c := m.client(t, 0)
+	c.want(t, success, "green 0 0")
+	c.want(t, success, "array 0 4096 256")
+	s.checkCharged(t, 4*mib)
+	c.want(t, success, "release-primary 0")
+	s.checkCharged(t, 4*mib)
+	c.want(t, success, "green-destroy 0")
+	s.checkCharged(t, 0)
+	m.checkLedger(t, 0, 0)
+}

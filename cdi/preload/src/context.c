@@ -87,6 +87,7 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 	CUresult name(type context)                                 \
 	{                                                           \
 		struct aq_context ours = { .gpu = NULL };           \
+		CUcontext primary = NULL;                           \
 		bool known;                                         \
 		CUresult result;                                    \
 								    \
@@ -102,7 +103,9 @@ CONTEXT_BEGIN(cuGreenCtxCreate, AQ_GREEN,
 		}                                                   \
 		aq_samples_drop((CUcontext)context);                \
 		if (known)                                          \
-			aq_context_retire(&ours);                   \
+			primary = aq_context_retire(&ours);         \
+		if (primary)                                        \
+			aq_arrays_sweep(primary);                   \
 		if (ours.gpu)                                       \
 			sweep(ours.gpu, (CUcontext)context);        \
 		return result;                                      \

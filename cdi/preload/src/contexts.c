@@ -240,11 +240,10 @@ bool aq_primary_ended(struct aq_gpu *gpu, CUdevice device, CUcontext *context)
 	return ended;
 }
 
-/* The last green context may have been all that kept the primary one. */
-void aq_context_retire(const struct aq_context *context)
+CUcontext aq_context_retire(const struct aq_context *context)
 {
 	const struct aq_entry entry = { context->key, context->value };
-	CUcontext primary;
+	CUcontext primary = NULL;
 
 	aq_lock(&contexts_lock);
 	retire(context->value);
@@ -253,6 +252,7 @@ void aq_context_retire(const struct aq_context *context)
 			      (CUdevice)(entry.value >> DEVICE_SHIFT & 0xffff),
 			      &primary);
 	aq_unlock(&contexts_lock);
+	return primary;
 }
 
 bool aq_context_grow(CUcontext context, uint32_t units)

@@ -34,9 +34,10 @@ void aq_context_made(struct aq_gpu *gpu, CUdevice device, const void *handle,
 bool aq_context_take(const void *handle, enum aq_context_kind kind,
 		     struct aq_context *context);
 
-/* The driver did not end it, or it did. */
+/* The driver did not end it, or it did. The last green context may have been all
+ * that kept the primary one: that is then returned, else NULL. */
 void aq_context_put_back(const struct aq_context *context);
-void aq_context_retire(const struct aq_context *context);
+CUcontext aq_context_retire(const struct aq_context *context);
 
 /* Whether the primary context, which lives while anyone holds it, has ended.
  * *context: its handle, or NULL when we did not see it begin. */

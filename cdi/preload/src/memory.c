@@ -33,8 +33,11 @@ bool aq_reserve_or_trim(struct aq_hold *hold, struct aq_gpu *gpu,
 			uint32_t units)
 {
 	aq_contexts_look(gpu);
-	return AQ_LIKELY(aq_reserve(hold, gpu, units)) ||
-	       (aq_pools_trim(gpu) && aq_reserve(hold, gpu, units));
+	if (AQ_LIKELY(aq_reserve(hold, gpu, units)))
+		return true;
+	/* For what can never fit, pools keep what they have. */
+	return units <= gpu->limit && aq_pools_trim(gpu) &&
+	       aq_reserve(hold, gpu, units);
 }
 
 /* Records what the driver has given under the hold. */
