@@ -3,6 +3,7 @@
 static CUgraph graphs[64];
 static CUgraphNode last_nodes[64]; /* on which the next depends */
 static CUgraphExec execs[64];
+static CUstream captured[64]; /* the stream that a graph was captured from */
 
 static int add_alloc(unsigned long graph, unsigned long pointer, size_t bytes,
 		     int device)
@@ -32,9 +33,9 @@ static int add_free(unsigned long graph, unsigned long pointer)
 /* Captures an allocation, and its end if it is to have one. */
 static int capture(unsigned long graph, size_t bytes, int and_free)
 {
-	CUstream stream;
 	CUdeviceptr p;
-	int result = cuda.cuStreamCreate(&stream, 1);
+	int result = cuda.cuStreamCreate(&captured[graph], 1);
+	CUstream stream = captured[graph];
 
 	if (!result)
 		result = cuda.cuStreamBeginCapture_v2(stream, 0);
