@@ -46,9 +46,16 @@ demo: programs build ## share a simulated GPU between pods on the embedded clust
 	go run ./e2e/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: build ## measure what the preload library and a prepare cost
-	go run ./cdi/preload/bench
+bench: bench-preload bench-cores ## measure what the preload library and a prepare cost, and how true shares are
 	go test -run '^$$' -bench PrepareUnprepare -benchtime 2000x ./internal/driver
+
+.PHONY: bench-preload
+bench-preload: ## measure what the preload library adds to the calls that it wraps
+	go run ./cdi/preload/bench
+
+.PHONY: bench-cores
+bench-cores: ## measure on a simulated GPU how close shares of cores come to what was granted
+	go run ./cdi/preload/bench/cores
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)

@@ -27,7 +27,9 @@ var allowed = map[string][]string{
 	"internal/driver":    {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota", "internal/usage"},
 	"cmd/kubelet-plugin": {"api/v1alpha1", "cdi", "internal/driver", "internal/gpu", "internal/nvml"},
 	"deployments":        {},
-	"cdi/preload/bench":  {"cdi", "e2e/simdriver", "internal/usage", "internal/gpu"},
+	"cdi/preload/bench":  {"e2e/simdriver"},
+
+	"cdi/preload/bench/cores": {"cdi", "e2e/simdriver", "e2e/simrun", "internal/gpu", "internal/usage"},
 }
 
 type listed struct {

@@ -166,3 +166,9 @@ func (s share) checkCharged(t testing.TB, want uint64) {
 		t.Errorf("the region has %d MiB charged and %d pending, want %d and 0", used>>20, pending>>20, want>>20)
 	}
 }
+
+// setAgentTime says when the page was written, ns of the monotonic clock.
+func (s share) setAgentTime(t testing.TB, ns uint64) {
+	t.Helper()
+	s.setAgent(t, map[int64]uint32{agentTimeOffset: uint32(ns), agentTimeOffset + 4: uint32(ns >> 32)})
+}

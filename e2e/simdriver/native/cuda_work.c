@@ -26,7 +26,7 @@ static CUresult open_lane(CUdevice device)
 	state = compute_lock();
 	int index = compute_claim(state, compute_self(),
 				  cuda.devices[device].ledger_index,
-				  compute_clock());
+				  state->now);
 	compute_unlock();
 	if (index < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;

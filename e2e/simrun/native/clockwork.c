@@ -3,9 +3,10 @@
  * prints what NVML says, and goes on when it is told so, with the clock standing
  * still in between.
  *
- *	clockwork <tick ms> <end ms>
+ *	clockwork <tick ms> <end ms> <pid of a tenant>...
  *
  *	tick <ns>
+ *	busy <ns of GPU time that the tenant had>, a line a tenant
  *	sample <pid> <timestamp us> <percent>
  *	...
  *	end
@@ -74,6 +75,7 @@ int main(int argc, char **argv)
 {
 	uint64_t tick = argc > 2 ? (uint64_t)atol(argv[1]) * 1000000u : 0;
 	uint64_t start = now_ns(), end, next = start;
+	uint64_t (*busy)(unsigned, unsigned);
 	char line[16];
 	void *device;
 
@@ -87,10 +89,14 @@ int main(int argc, char **argv)
 	    ((int (*)(unsigned, void **))find("nvmlDeviceGetHandleByIndex_v2"))(
 		    0, &device) != 0)
 		return 1;
+	busy = find("sim_busy_ns");
 	while (next < end) {
 		next += tick;
 		sleep_until(next);
 		printf("tick %llu\n", (unsigned long long)now_ns());
+		for (int i = 3; i < argc; i++)
+			printf("busy %llu\n", (unsigned long long)busy(
+						      0, (unsigned)atoi(argv[i])));
 		print_samples(device);
 		printf("end\n");
 		fflush(stdout);
