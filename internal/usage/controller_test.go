@@ -130,14 +130,28 @@ func TestCorrectionWaitsForEnoughLaunches(t *testing.T) {
 	}
 }
 
+func TestFewLongLaunchesAreEnough(t *testing.T) {
+	s := stepper{Controller: NewController()}
+	tenant := Tenant{ID: "a", CorePercent: 30, PIDs: []int{7}}
+	var got uint32
+	for range 4 { // the first look has nothing to compare with
+		tenant.Launches++
+		tenant.ChargedNS += 1e9
+		got = s.step(Sample{Tenants: []Tenant{tenant}, Measured: true, Utilization: []gpu.Utilization{s.used(7, 50)}})[0].CorrectionPermille
+	}
+	if got == 0 {
+		t.Errorf("3 launches of a second each are not corrected after %v", s.now)
+	}
+}
+
 // The window is neither so short that it jumps nor so long that it forgets nothing.
 func TestCorrectionIsOfTheLastSeconds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, after int // seconds: of kernels that take half of the estimate, then of such that take as much
 		least, most   uint32
 	}{
-		"2 of 8 seconds":      {before: 20, after: 2, least: 580, most: 700},
-		"more than 8 seconds": {before: 40, after: 10, least: 970, most: 1030},
+		"1 of 4 seconds":      {before: 20, after: 1, least: 580, most: 700},
+		"more than 4 seconds": {before: 40, after: 10, least: 970, most: 1030},
 	} {
 		s := stepper{Controller: NewController()}
 		tenant := Tenant{ID: "a", CorePercent: 50, PIDs: []int{7}}

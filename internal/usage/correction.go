@@ -7,11 +7,13 @@ import (
 
 // What it takes for a ratio of measured to charged GPU time to mean something.
 const (
-	correctionWindow   = 8 * time.Second        // of time in which there were launches, where there is as much
+	correctionWindow   = 4 * time.Second        // of time in which there were launches, where there is as much
 	correctionLaunches = 20                     // in a full window, so that one long kernel at its edge matters little
 	correctionHorizon  = time.Minute            // as far back as is looked for that many
 	firstWindow        = 2 * time.Second        // for the first figure
 	firstLaunches      = 8                      // for the first figure
+	longCharged        = 2 * time.Second        // of GPU time, so few launches of which are enough for the first figure:
+	longLaunches       = 3                      // their share of time would be wrong for long
 	leastCharged       = 100 * time.Millisecond // of GPU time
 	leastChargedPart   = 200                    // and of that time, one part in so many: NVML counts whole percents
 
@@ -64,7 +66,8 @@ func (c *correction) permille() uint32 {
 			continue
 		}
 		measured, charged := last.measured-first.measured, last.charged-first.charged
-		if charged >= max(leastCharged, active/leastChargedPart) && measured > 0 && active >= firstWindow && launches >= firstLaunches {
+		enough := active >= firstWindow && launches >= firstLaunches || charged >= longCharged && launches >= longLaunches
+		if enough && charged >= max(leastCharged, active/leastChargedPart) && measured > 0 {
 			return round(min(max(1000*float64(measured)/float64(charged), correctionMin), correctionMax))
 		}
 	}
