@@ -103,44 +103,35 @@ static void report(struct aq_gpu *gpu, uint64_t charged, uint64_t waited,
 	__atomic_store_n(&slot->t_last, now, __ATOMIC_RELAXED);
 }
 
-/* When the arrival time allows it, moves it on and returns 0; else, the time
- * until which to wait. */
-static uint64_t advance(uint64_t *tat, uint64_t cost, uint64_t now)
+/* Moves the arrival time on, and so takes a place in the order of those who
+ * wait. Returns the time from which on it is our turn. */
+static uint64_t reserve(uint64_t *tat, uint64_t cost, uint64_t now)
 {
 	uint64_t old = __atomic_load_n(tat, __ATOMIC_RELAXED), base;
 
-	do {
+	do
 		base = old > now && old - now <= DEBT_MAX ? old : now;
-		if (base - now > BURST)
-			return base - BURST;
-	} while (!__atomic_compare_exchange_n(tat, &old, base + cost, false,
-					      __ATOMIC_RELAXED,
-					      __ATOMIC_RELAXED));
-	return 0;
+	while (!__atomic_compare_exchange_n(tat, &old, base + cost, false,
+					    __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED));
+	return base - now > BURST ? base - BURST : now;
 }
 
-static uint64_t cost_at(struct rate rate, uint64_t ns)
-{
-	return ns * rate.k_permille / rate.permille;
-}
-
-/* Takes so much GPU time out of the share's budget, in the end. What the share
- * may use can change while we wait, so no wait is long. */
+/* Takes so much GPU time out of the share's budget, in the end. A GPU that is
+ * lent to us altogether needs no waiting, so no nap is long. */
 static void take(struct aq_gpu *gpu, uint64_t ns)
 {
-	uint64_t *tat = &books(gpu)->tat, started = aq_now(), now = started;
-	uint64_t until;
+	uint64_t started = aq_now(), now = started, until;
+	struct rate rate = rate_of(gpu, now);
 
-	for (;;) {
-		struct rate rate = rate_of(gpu, now);
-
-		if (rate.permille >= ALL)
-			break;
-		until = advance(tat, cost_at(rate, ns), now);
-		if (!until)
-			break;
-		aq_sys_sleep_until(until - now < NAP ? until : now + NAP);
-		now = aq_now();
+	if (rate.permille < ALL) {
+		until = reserve(&books(gpu)->tat,
+				ns * rate.k_permille / rate.permille, now);
+		while (now < until && rate_of(gpu, now).permille < ALL) {
+			aq_sys_sleep_until(until - now < NAP ? until
+							     : now + NAP);
+			now = aq_now();
+		}
 	}
 	report(gpu, ns, now - started, now);
 }
@@ -167,6 +158,22 @@ void aq_cores_correct(struct aq_gpu *gpu, int64_t ns)
 	__atomic_fetch_sub(&cores_of(gpu)->credit, ns, __ATOMIC_RELAXED);
 }
 
+#define LEARN_NAP UINT64_C(500000)
+#define LEARN_NAPS 100u
+
+/* Hundreds of launches could be on their way before the first is through, at a
+ * price that is nothing but a guess. So after some of them it is waited for, not
+ * for long: it may itself wait for something. */
+static void wait_to_learn(const struct aq_cost *cost)
+{
+	for (unsigned i = 0; i < LEARN_NAPS; i++) {
+		aq_samples_read();
+		if (!aq_cost_unknown(cost) || !aq_sample_pending(cost))
+			return;
+		aq_sys_sleep_until(aq_now() + LEARN_NAP);
+	}
+}
+
 /* A launch that is captured costs nothing now; the graph's launch will. */
 static void begin_slowly(struct aq_launch *launch, struct aq_gpu *gpu,
 			 struct aq_cost *cost, uint32_t ns, bool measure)
@@ -178,6 +185,8 @@ static void begin_slowly(struct aq_launch *launch, struct aq_gpu *gpu,
 		__atomic_fetch_add(&cores->credit, ns, __ATOMIC_RELAXED);
 		return;
 	}
+	if (aq_cost_unknown(cost))
+		wait_to_learn(cost);
 	if (__atomic_load_n(&cores->credit, __ATOMIC_RELAXED) < 0)
 		refill(gpu);
 	if (measure)

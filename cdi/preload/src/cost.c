@@ -9,7 +9,11 @@
 #define LEAST_NS 500u	   /* what events can tell apart */
 
 static struct aq_cost costs[COSTS];
-static struct aq_cost other = { .ns = UNKNOWN_NS, .launches = 64 };
+static struct aq_cost other = {
+	.ns = UNKNOWN_NS,
+	.launches = 64,
+	.sampled = 1,
+};
 
 static struct aq_cost *claim(struct aq_cost *cost, uint64_t key)
 {
@@ -47,8 +51,8 @@ struct aq_cost *aq_cost_of(const void *work, unsigned size)
 
 static uint32_t estimate(const struct aq_cost *cost)
 {
-	unsigned n = cost->sampled < AQ_COST_SAMPLES ? cost->sampled
-						     : AQ_COST_SAMPLES;
+	uint32_t sampled = __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED);
+	unsigned n = sampled < AQ_COST_SAMPLES ? sampled : AQ_COST_SAMPLES;
 	uint32_t sorted[AQ_COST_SAMPLES];
 
 	for (unsigned i = 0; i < n; i++) {
@@ -63,27 +67,38 @@ static uint32_t estimate(const struct aq_cost *cost)
 
 void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
 {
+	uint32_t n;
+
 	if (cost == &other)
 		return;
 	if (ns < LEAST_NS)
 		ns = LEAST_NS;
 	if (ns > UINT32_MAX)
 		ns = UINT32_MAX;
-	cost->samples[cost->sampled % AQ_COST_SAMPLES] = (uint32_t)ns;
-	cost->sampled++;
-	if (cost->sampled == 2 * AQ_COST_SAMPLES)
-		cost->sampled = AQ_COST_SAMPLES;
+	n = __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED);
+	cost->samples[n % AQ_COST_SAMPLES] = (uint32_t)ns;
+	n = n + 1 == 2 * AQ_COST_SAMPLES ? AQ_COST_SAMPLES : n + 1;
+	__atomic_store_n(&cost->sampled, n, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->ns, estimate(cost), __ATOMIC_RELAXED);
+}
+
+static void forget(struct aq_cost *cost)
+{
+	__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
 }
 
 void aq_cost_forget(void)
 {
-	for (unsigned i = 0; i < COSTS; i++) {
-		struct aq_cost *cost = &costs[i];
+	for (unsigned i = 0; i < COSTS; i++)
+		if (__atomic_load_n(&costs[i].key, __ATOMIC_ACQUIRE))
+			forget(&costs[i]);
+}
 
-		if (!__atomic_load_n(&cost->key, __ATOMIC_ACQUIRE))
-			continue;
-		__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
-		__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
-	}
+void aq_cost_forget_graph(const void *graph)
+{
+	struct aq_cost *cost = aq_cost_of(graph, 0);
+
+	if (cost != &other)
+		forget(cost);
 }

@@ -33,24 +33,35 @@ static inline unsigned aq_cost_size(uint64_t blocks, uint64_t threads)
  * one that all others share and that nobody measures. */
 struct aq_cost *aq_cost_of(const void *work, unsigned size);
 
-/* Counts a launch. True: it is one to measure, as the first ones are, then one
- * in 64, and each one that takes long. */
+/* Whether several launches were made and none was measured. */
+static inline bool aq_cost_unknown(const struct aq_cost *cost)
+{
+	return __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0 &&
+	       __atomic_load_n(&cost->launches, __ATOMIC_RELAXED) >
+		       AQ_COST_SAMPLES;
+}
+
+/* Counts a launch. True: it is one to measure, as the first ones are, all until
+ * one was, then one in 64, and each one that takes long. */
 static inline bool aq_cost_count(struct aq_cost *cost)
 {
 	uint32_t n = __atomic_load_n(&cost->launches, __ATOMIC_RELAXED);
 
 	/* A count lost to another thread does no harm. */
 	__atomic_store_n(&cost->launches, n + 1, __ATOMIC_RELAXED);
-	return __builtin_expect((n & 63) < (n < 64 ? AQ_COST_SAMPLES : 1), 0) ||
-	       __builtin_expect(__atomic_load_n(&cost->ns, __ATOMIC_RELAXED) >
-					5000000u,
-				0);
+	return __builtin_expect(
+		(n & 63) < (n < 64 ? AQ_COST_SAMPLES : 1) ||
+			__atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0 ||
+			__atomic_load_n(&cost->ns, __ATOMIC_RELAXED) > 5000000u,
+		0);
 }
 
 /* A measured launch. One thread at a time. */
 void aq_cost_learn(struct aq_cost *cost, uint64_t ns);
 
-/* Handles are used again, for other work: what was learnt is forgotten. */
+/* Handles are used again, for other work: what was learnt is forgotten, of all
+ * functions or of one graph. */
 void aq_cost_forget(void);
+void aq_cost_forget_graph(const void *graph);
 
 #endif

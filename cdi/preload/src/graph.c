@@ -8,6 +8,7 @@
 
 #include "fork.h"
 #include "functions.h"
+#include "cost.h"
 #include "graph.h"
 #include "table.h"
 
@@ -284,6 +285,8 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 	}
 	aq_unlock(&graphs_lock);
 	result = aq_real.cuGraphExecDestroy(exec);
+	if (result == CUDA_SUCCESS)
+		aq_cost_forget_graph(exec);
 	if (value && result != CUDA_SUCCESS)
 		put(exec, value);
 	return result;

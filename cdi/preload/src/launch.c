@@ -15,7 +15,7 @@
 		AQ_ENTER(name);                                        \
 		if (AQ_LIKELY(!aq_cores_limited()))                    \
 			return aq_real.call;                           \
-		aq_launch_begin(&launch_, work, size);           \
+		aq_launch_begin(&launch_, work, size);                 \
 		result_ = aq_real.call;                                \
 		aq_launch_end(&launch_, result_ == CUDA_SUCCESS);      \
 		return result_;                                        \
@@ -71,23 +71,23 @@ static unsigned config_size(const CUlaunchConfig *c)
 LAUNCH_EX(cuLaunchKernelEx, false)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 
-/* It may take memory for its allocations too. */
+/* It may take memory for its allocations too; that is reserved when there is
+ * nothing more to wait for. */
 #define LAUNCH_GRAPH(name, per_thread)                                         \
-	static CUresult in_time_##name(CUgraphExec graph, CUstream stream)     \
-	{                                                                      \
-		LAUNCH(name, per_thread, stream, graph, 0,                     \
-		       name(graph, stream));                                   \
-	}                                                                      \
 	CUresult name(CUgraphExec graph, CUstream stream)                      \
 	{                                                                      \
+		struct aq_launch launch = { NULL, { stream, per_thread } };    \
+		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                    \
 		struct aq_graph_call memory;                                   \
-		CUresult result;                                               \
 									       \
 		AQ_ENTER(name);                                                \
-		if (!aq_graph_begin(&memory, graph))                           \
-			return CUDA_ERROR_OUT_OF_MEMORY;                       \
-		result = in_time_##name(graph, stream);                        \
-		aq_graph_end(&memory, graph, result);                          \
+		if (aq_cores_limited())                                        \
+			aq_launch_begin(&launch, graph, 0);                    \
+		if (aq_graph_begin(&memory, graph)) {                          \
+			result = aq_real.name(graph, stream);                  \
+			aq_graph_end(&memory, graph, result);                  \
+		}                                                              \
+		aq_launch_end(&launch, result == CUDA_SUCCESS);                \
 		return result;                                                 \
 	}
 

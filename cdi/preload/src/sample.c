@@ -252,6 +252,18 @@ void aq_samples_read(void)
 	aq_unlock(&samples_lock);
 }
 
+bool aq_sample_pending(const struct aq_cost *cost)
+{
+	bool pending = false;
+
+	aq_lock(&samples_lock);
+	for (unsigned i = 0; i < SAMPLES && !pending; i++)
+		pending = samples[i].state == PENDING &&
+			  samples[i].cost == cost;
+	aq_unlock(&samples_lock);
+	return pending;
+}
+
 static void drop_locked(struct aq_sample *s)
 {
 	s->start = NULL;

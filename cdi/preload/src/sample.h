@@ -32,6 +32,9 @@ void aq_sample_end(struct aq_sample *sample, struct aq_stream stream,
 /* Reads what the GPU is past, and learns from it. */
 void aq_samples_read(void);
 
+/* Whether a launch of that cost has yet to be read. */
+bool aq_sample_pending(const struct aq_cost *cost);
+
 /* The events of a context, or of a device's contexts, are gone with it. */
 void aq_samples_drop(CUcontext context);
 void aq_samples_drop_gpu(const struct aq_gpu *gpu);

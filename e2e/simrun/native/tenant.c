@@ -3,6 +3,8 @@
  *
  *	tenant key=value...
  *	  kernel=<name>    of a function of the simulated driver
+ *	  call=<kind>      by which call: kernel, cooperative, ex, ptsz, grid or
+ *	                   multi
  *	  graph=<n>        launch a graph of n of them instead
  *	  sync=<n>         wait for the GPU after each n launches; 0: never
  *	  launch_us=<us>   that the host needs for a launch
@@ -26,7 +28,7 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
 static struct {
-	const char *kernel;
+	const char *kernel, *call;
 	long graph, sync, launch_us, gap_us, on_ms, off_ms, start_ms, end_ms;
 } options;
 
@@ -87,6 +89,10 @@ static void read_option(const char *text)
 		options.kernel = text + 7;
 		return;
 	}
+	if (strncmp(text, "call=", 5) == 0) {
+		options.call = text + 5;
+		return;
+	}
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		size_t n = strlen(numbers[i].name);
 
@@ -102,6 +108,11 @@ static void read_option(const char *text)
 static CUstream stream;
 static CUfunction function;
 static CUgraphExec graph;
+
+static int is_call(const char *name)
+{
+	return options.call && strcmp(options.call, name) == 0;
+}
 
 static void set_up(void)
 {
@@ -123,16 +134,54 @@ static void set_up(void)
 	   "aliquot-sim-module");
 	cu(cuModuleGetFunction, (CUfunction *, CUmodule, const char *),
 	   &function, module, options.kernel);
+	if (is_call("grid"))
+		cu(cuFuncSetBlockShape, (CUfunction, int, int, int), function,
+		   256, 1, 1);
 }
 
-#define LAUNCH_TYPES                                                     \
-	(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,   \
-	 unsigned, unsigned, CUstream, void **, void **)
+#define SIZE 128, 1, 1, 256, 1, 1
+#define SIZE_TYPES unsigned, unsigned, unsigned, unsigned, unsigned, unsigned
+#define KERNEL_TYPES (CUfunction, SIZE_TYPES, unsigned, CUstream, void **, void **)
+
+struct config {
+	unsigned size[6], shared;
+	CUstream stream;
+	void *attributes;
+	unsigned attribute_count;
+};
+
+struct part {
+	CUfunction function;
+	unsigned size[6], shared;
+	CUstream stream;
+	void **parameters;
+};
 
 static void launch_kernel(void)
 {
-	cu(cuLaunchKernel, LAUNCH_TYPES, function, 128, 1, 1, 256, 1, 1, 0,
-	   stream, NULL, NULL);
+	struct config config = { { SIZE }, 0, stream, NULL, 0 };
+	struct part part = { function, { SIZE }, 0, stream, NULL };
+
+	if (is_call("cooperative"))
+		cu(cuLaunchCooperativeKernel,
+		   (CUfunction, SIZE_TYPES, unsigned, CUstream, void **),
+		   function, SIZE, 0, stream, NULL);
+	else if (is_call("ex"))
+		cu(cuLaunchKernelEx,
+		   (const struct config *, CUfunction, void **, void **),
+		   &config, function, NULL, NULL);
+	else if (is_call("ptsz"))
+		cu(cuLaunchKernel_ptsz, KERNEL_TYPES, function, SIZE, 0, NULL,
+		   NULL, NULL);
+	else if (is_call("grid"))
+		cu(cuLaunchGridAsync, (CUfunction, int, int, CUstream),
+		   function, 128, 1, stream);
+	else if (is_call("multi"))
+		cu(cuLaunchCooperativeKernelMultiDevice,
+		   (struct part *, unsigned, unsigned), &part, 1, 0);
+	else
+		cu(cuLaunchKernel, KERNEL_TYPES, function, SIZE, 0, stream,
+		   NULL, NULL);
 }
 
 static void capture_graph(void)
