@@ -137,8 +137,6 @@ struct compute *compute_lock(void)
 	 * meanwhile, who may want the lock. */
 	uint64_t now = compute_clock();
 	take(map);
-	if (now < map->now)
-		now = map->now;
 	if (now > map->checked + CHECK_INTERVAL || now < map->checked) {
 		drop_dead(map);
 		*(volatile uint64_t *)&map->checked = now;

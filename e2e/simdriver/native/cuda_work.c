@@ -23,10 +23,10 @@ static CUresult open_lane(CUdevice device)
 		return CUDA_SUCCESS;
 	if (compute_self() == 0 || !compute_open(cuda.root, &cuda.hardware))
 		return CUDA_ERROR_UNKNOWN;
+	uint64_t now = compute_clock();
 	state = compute_lock();
 	int index = compute_claim(state, compute_self(),
-				  cuda.devices[device].ledger_index,
-				  state->now);
+				  cuda.devices[device].ledger_index, now);
 	compute_unlock();
 	if (index < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
