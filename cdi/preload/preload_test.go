@@ -64,7 +64,7 @@ func run(name string, args ...string) error {
 // readSources opens every file that make and gcc read, during a test, so that go
 // test does not answer from its cache when one of them has changed.
 var readSources = sync.OnceValue(func() error {
-	for _, pattern := range []string{"Makefile", "exports.map", "*.h", "src/*", "testdata/*"} {
+	for _, pattern := range []string{"Makefile", "exports.map", "*.h", "src/*", "testdata/*.*", "testdata/fuzz/*.c", "testdata/fuzz/*/*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			return err
