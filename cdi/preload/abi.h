@@ -79,8 +79,9 @@ struct aq_usage_header {
 	uint64_t gate_until;   /* until then (ns) newcomers queue; 0: open */
 	uint8_t spare0[16];
 
-	uint64_t tat; /* cores: the theoretical arrival time of the claim, ns */
-	uint8_t spare1[56];
+	uint64_t tat;	/* cores: the theoretical arrival time of the claim, ns */
+	uint64_t tat_k; /* cores: the correction by which it was charged */
+	uint8_t spare1[48];
 
 	uint64_t denied_allocs;
 	uint64_t throttle_ns; /* cores */
@@ -169,6 +170,7 @@ AQ_OFFSET(aq_usage_header, boot_id_hash, 24);
 AQ_OFFSET(aq_usage_header, created_mono, 32);
 AQ_OFFSET(aq_usage_header, gate_until, 40);
 AQ_OFFSET(aq_usage_header, tat, 64);
+AQ_OFFSET(aq_usage_header, tat_k, 72);
 AQ_OFFSET(aq_usage_header, denied_allocs, 128);
 AQ_OFFSET(aq_usage_header, throttle_ns, 136);
 AQ_OFFSET(aq_usage_header, launches, 144);

@@ -52,12 +52,13 @@ func (m *machine) newRunner(t testing.TB, percent int, policy string, args ...st
 }
 
 const (
-	runLength = 6 * time.Second // of the virtual clock
+	runStart  = 3 * time.Second // of the virtual clock; until then a share may be ahead of itself
+	runLength = 8 * time.Second
 	runTick   = 500 * time.Millisecond
 )
 
 // run runs the containers' programs beside each other on the virtual clock, and says what part of the GPU's time each had
-// from the second second on, in percent.
+// from runStart on, in percent.
 func (m *machine) run(t testing.TB, each func(simrun.Tick) error, runners ...runner) []float64 {
 	t.Helper()
 	programs, err := simrunPrograms()
@@ -74,12 +75,12 @@ func (m *machine) run(t testing.TB, each func(simrun.Tick) error, runners ...run
 	}
 	var used []float64
 	for i := range runners {
-		used = append(used, simrun.Used(ticks, i, time.Second, runLength))
+		used = append(used, simrun.Used(ticks, i, runStart, runLength))
 	}
 	return used
 }
 
-// wantUsed compares percents of the GPU's time. A kernel at each end of what is measured, and the burst, are the tolerance.
+// wantUsed compares percents of the GPU's time. A kernel at each end of what is measured is the tolerance.
 func wantUsed(t testing.TB, what string, got, want float64) {
 	t.Helper()
 	if got < want-1.5 || got > want+1.5 {

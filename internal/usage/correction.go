@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -68,8 +69,17 @@ func (c *correction) permille() uint32 {
 		measured, charged := last.measured-first.measured, last.charged-first.charged
 		enough := active >= firstWindow && launches >= firstLaunches || charged >= longCharged && launches >= longLaunches
 		if enough && charged >= max(leastCharged, active/leastChargedPart) && measured > 0 {
-			return round(min(max(1000*float64(measured)/float64(charged), correctionMin), correctionMax))
+			return certain(float64(measured)/float64(charged), launches)
 		}
 	}
 	return 0
+}
+
+// certain is a ratio in permille, clamped. A launch is charged at once and measured while it runs, so at the edges of a window there
+// is one more or less: a ratio that is no further from 1 says nothing.
+func certain(ratio float64, launches uint64) uint32 {
+	if math.Abs(ratio-1) <= 1/float64(launches) {
+		return 1000
+	}
+	return round(min(max(1000*ratio, correctionMin), correctionMax))
 }

@@ -6,7 +6,7 @@
 
 #define ALL 1000u			/* permille of a GPU */
 #define LEAST 10u			/* what a share without any is left */
-#define BURST UINT64_C(50000000)	/* ns that a launch may be early */
+#define BURST AQ_NS_PER_S		/* ns that a launch may be early */
 #define ADVANCE INT64_C(200000)		/* ns of GPU time taken at once */
 #define NAP UINT64_C(100000000)		/* then the share is looked at again */
 #define DEBT_MAX (600 * AQ_NS_PER_S)	/* more is no debt but garbage */
@@ -117,21 +117,77 @@ static uint64_t reserve(uint64_t *tat, uint64_t cost, uint64_t now)
 	return base - now > BURST ? base - BURST : now;
 }
 
-/* Takes so much GPU time out of the share's budget, in the end. A GPU that is
- * lent to us altogether needs no waiting, so no nap is long. */
+/* Who has all of the GPU saves nothing up for when that ends. */
+static void spend(uint64_t *tat, uint64_t until)
+{
+	uint64_t old = __atomic_load_n(tat, __ATOMIC_RELAXED);
+
+	while ((old < until || old - until > DEBT_MAX) &&
+	       !__atomic_compare_exchange_n(tat, &old, until, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* How far off a time is, when what it was reckoned by has turned out to be k
+ * instead of old. */
+static uint64_t rescale(uint64_t time, uint64_t now, uint64_t old, uint64_t k)
+{
+	if (time <= now || time - now > DEBT_MAX || !old)
+		return time;
+	return now + (time - now) * k / old;
+}
+
+/* A debt that was reckoned by another correction than the one in force is set
+ * right, by the first to see it. Who is killed in between leaves it as it was. */
+static void rebase(struct aq_usage_header *header, uint64_t k, uint64_t now)
+{
+	uint64_t old = __atomic_load_n(&header->tat_k, __ATOMIC_RELAXED), tat;
+
+	if (old == k || !__atomic_compare_exchange_n(&header->tat_k, &old, k,
+						     false, __ATOMIC_RELAXED,
+						     __ATOMIC_RELAXED))
+		return;
+	if (old < K_MIN || old > K_MAX)
+		return; /* new, or garbage */
+	tat = __atomic_load_n(&header->tat, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&header->tat, &tat,
+					    rescale(tat, now, old, k), false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* Waits until a time that was reckoned by a rate, and is reckoned anew when that
+ * changes; so no nap is long. A GPU that is lent to us altogether needs none. */
+static uint64_t wait_until(struct aq_gpu *gpu, uint64_t until, struct rate by,
+			   uint64_t now)
+{
+	while (now < until) {
+		struct rate rate = rate_of(gpu, now);
+
+		if (rate.permille >= ALL)
+			break;
+		rebase(books(gpu), rate.k_permille, now);
+		until = rescale(until, now, by.k_permille, rate.k_permille);
+		by = rate;
+		aq_sys_sleep_until(until - now < NAP ? until : now + NAP);
+		now = aq_now();
+	}
+	return now;
+}
+
+/* Takes so much GPU time out of the share's budget, in the end. */
 static void take(struct aq_gpu *gpu, uint64_t ns)
 {
 	uint64_t started = aq_now(), now = started, until;
 	struct rate rate = rate_of(gpu, now);
 
-	if (rate.permille < ALL) {
+	if (rate.permille >= ALL) {
+		spend(&books(gpu)->tat, now + BURST);
+	} else {
+		rebase(books(gpu), rate.k_permille, now);
 		until = reserve(&books(gpu)->tat,
 				ns * rate.k_permille / rate.permille, now);
-		while (now < until && rate_of(gpu, now).permille < ALL) {
-			aq_sys_sleep_until(until - now < NAP ? until
-							     : now + NAP);
-			now = aq_now();
-		}
+		now = wait_until(gpu, until, rate, now);
 	}
 	report(gpu, ns, now - started, now);
 }
@@ -158,19 +214,24 @@ void aq_cores_correct(struct aq_gpu *gpu, int64_t ns)
 	__atomic_fetch_sub(&cores_of(gpu)->credit, ns, __ATOMIC_RELAXED);
 }
 
-#define LEARN_NAP UINT64_C(500000)
-#define LEARN_NAPS 100u
+#define LEARN_NAP UINT64_C(200000)
+#define LEARN_MOST AQ_NS_PER_S
 
 /* Hundreds of launches could be on their way before the first is through, at a
- * price that is nothing but a guess. So after some of them it is waited for, not
- * for long: it may itself wait for something. */
-static void wait_to_learn(const struct aq_cost *cost)
+ * price that is nothing but a guess. So after the first ones it is waited for;
+ * once, since it may itself wait for something that is launched later. */
+static void wait_to_learn(struct aq_cost *cost)
 {
-	for (unsigned i = 0; i < LEARN_NAPS; i++) {
-		aq_samples_read();
-		if (!aq_cost_unknown(cost) || !aq_sample_pending(cost))
+	uint64_t now = aq_now(), until = now + LEARN_MOST;
+
+	while (aq_cost_unknown(cost) && aq_sample_pending(cost)) {
+		if (now >= until) {
+			aq_cost_give_up(cost);
 			return;
-		aq_sys_sleep_until(aq_now() + LEARN_NAP);
+		}
+		aq_sys_sleep_until(now + LEARN_NAP);
+		now = aq_now();
+		aq_samples_read();
 	}
 }
 

@@ -43,17 +43,19 @@ struct aq_cost *aq_cost_of(const void *work, unsigned size)
 }
 
 /*
- * The estimate is the third smallest of the last eight. A launch during which
- * the driver ran another process looks longer than it was; so does a kernel
- * that waits for its peer on another GPU. Neither may set the price.
+ * The estimate is the mean of the last eight without the two longest. A launch
+ * during which the driver ran another process looks longer than it was; so does a
+ * kernel that waits for its peer on another GPU. By how much the rest is off, the
+ * node's agent finds out.
  */
-#define RANK 2u
+#define LEFT_OUT 4u /* one in so many */
 
 static uint32_t estimate(const struct aq_cost *cost)
 {
 	uint32_t sampled = __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED);
 	unsigned n = sampled < AQ_COST_SAMPLES ? sampled : AQ_COST_SAMPLES;
 	uint32_t sorted[AQ_COST_SAMPLES];
+	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < n; i++) {
 		unsigned j = i;
@@ -62,7 +64,10 @@ static uint32_t estimate(const struct aq_cost *cost)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = cost->samples[i];
 	}
-	return sorted[RANK * n / AQ_COST_SAMPLES];
+	n -= n / LEFT_OUT;
+	for (unsigned i = 0; i < n; i++)
+		sum += sorted[i];
+	return (uint32_t)(sum / n);
 }
 
 void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
@@ -86,6 +91,7 @@ static void forget(struct aq_cost *cost)
 {
 	__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&cost->given_up, 0, __ATOMIC_RELAXED);
 }
 
 void aq_cost_forget(void)

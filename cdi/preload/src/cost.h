@@ -9,14 +9,16 @@
 #include <stdint.h>
 
 #define AQ_COST_SAMPLES 8u
+#define AQ_COST_FIRST 1u /* launches that may be made at a guess */
 
 struct aq_cost {
 	uint64_t key;	   /* 0: free */
 	uint32_t ns;	   /* the estimate */
 	uint32_t launches; /* since it was made or forgotten */
 	uint32_t samples[AQ_COST_SAMPLES];
-	uint32_t sampled; /* how many there were */
-	uint32_t spare[3];
+	uint32_t sampled;  /* how many there were */
+	uint32_t given_up; /* to wait for the first */
+	uint32_t spare[2];
 };
 
 /* The size of a launch, coarse: the logarithm of its threads. */
@@ -33,26 +35,34 @@ static inline unsigned aq_cost_size(uint64_t blocks, uint64_t threads)
  * one that all others share and that nobody measures. */
 struct aq_cost *aq_cost_of(const void *work, unsigned size);
 
-/* Whether several launches were made and none was measured. */
+/* Whether some launches were made and none was measured. */
 static inline bool aq_cost_unknown(const struct aq_cost *cost)
 {
 	return __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0 &&
+	       !__atomic_load_n(&cost->given_up, __ATOMIC_RELAXED) &&
 	       __atomic_load_n(&cost->launches, __ATOMIC_RELAXED) >
-		       AQ_COST_SAMPLES;
+		       AQ_COST_FIRST;
 }
 
-/* Counts a launch. True: it is one to measure, as the first ones are, all until
- * one was, then one in 64, and each one that takes long. */
+static inline void aq_cost_give_up(struct aq_cost *cost)
+{
+	__atomic_store_n(&cost->given_up, 1, __ATOMIC_RELAXED);
+}
+
+/* Counts a launch. True: it is one to measure, as the first ones are and all
+ * until one was; then one in 64, or more of those that take long. */
 static inline bool aq_cost_count(struct aq_cost *cost)
 {
 	uint32_t n = __atomic_load_n(&cost->launches, __ATOMIC_RELAXED);
+	uint32_t ns = __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
+	uint32_t others = __builtin_expect(ns > 1000000, 0)
+		? (ns > 5000000 ? 0 : 7) : 63;
 
 	/* A count lost to another thread does no harm. */
 	__atomic_store_n(&cost->launches, n + 1, __ATOMIC_RELAXED);
 	return __builtin_expect(
-		(n & 63) < (n < 64 ? AQ_COST_SAMPLES : 1) ||
-			__atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0 ||
-			__atomic_load_n(&cost->ns, __ATOMIC_RELAXED) > 5000000u,
+		(n & others) == 0 || n < AQ_COST_SAMPLES ||
+			__atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0,
 		0);
 }
 

@@ -60,6 +60,7 @@ static void print_usage(void)
 	OFFSET(aq_usage_header, created_mono);
 	OFFSET(aq_usage_header, gate_until);
 	OFFSET(aq_usage_header, tat);
+	OFFSET(aq_usage_header, tat_k);
 	OFFSET(aq_usage_header, denied_allocs);
 	OFFSET(aq_usage_header, throttle_ns);
 	OFFSET(aq_usage_header, launches);

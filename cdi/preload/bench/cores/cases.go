@@ -19,7 +19,7 @@ var (
 	graph       = work("8 ms graph", "kernel=busy_1ms", "graph=8", "launch_us=10", "sync=1", "gap_us=2000")
 )
 
-// Workloads that nobody tuned for.
+// More workloads.
 var (
 	launchBoundSync = work("3 us, sync", "kernel=busy_3us", "launch_us=4", "sync=50", "gap_us=10")
 	trainingAsync   = work("20-400 us", "kernel=busy_20us_to_400us", "launch_us=5")
@@ -77,8 +77,8 @@ func join(lists ...[]mix) (all []mix) {
 	return all
 }
 
-// tuning are the cases that were looked at while the limiter was made: each workload alone at 50, and 30 beside 70.
-var tuning = func() (cases []mix) {
+// first are the cases of the limiter's first tuning: each workload alone at 50, and 30 beside 70.
+var first = func() (cases []mix) {
 	for _, w := range []workload{launchBound, training, gemm, long, graph} {
 		cases = append(cases, alone(w, 50)...)
 		cases = append(cases, together(of(w, 30), of(w, 70)))
@@ -86,8 +86,8 @@ var tuning = func() (cases []mix) {
 	return cases
 }()
 
-// reported are the cases that were not.
-var reported = join(
+// tuning are all cases that were looked at while the limiter was made.
+var tuning = join(first,
 	alone(launchBound, 5, 20, 40), alone(launchBoundSync, 10, 30),
 	alone(training, 5, 30, 80), alone(trainingAsync, 10, 60, 90),
 	alone(gemm, 5, 25, 90), alone(gemmSync, 10, 70),
@@ -112,5 +112,51 @@ var reported = join(
 		together(of(launchBound, 10), of(middle, 40), of(slow, 50)),
 		together(of(inference, 25), of(mixed, 25), of(longAsync, 50)),
 		together(of(short, 33), of(gemm, 33), of(gemmSync, 34)),
+	},
+)
+
+// Workloads of the reported cases only.
+var (
+	decode     = work("12 us, sync", "kernel=busy_12us", "launch_us=4", "sync=40", "gap_us=150")
+	prefill    = work("45 ms, sync", "kernel=busy_45ms", "launch_us=5", "sync=1", "gap_us=3000")
+	diffusion  = work("700 us", "kernel=busy_700us", "launch_us=5")
+	uneven     = work("50 us-5 ms, sync", "kernel=busy_50us_to_5000us", "launch_us=5", "sync=8", "gap_us=300")
+	unevenLong = work("1-200 ms", "kernel=busy_1000us_to_200000us", "launch_us=5")
+	requests   = work("2 ms, on and off", "kernel=busy_2ms", "launch_us=5", "sync=1", "gap_us=100", "on_ms=150", "off_ms=250")
+	smallGraph = work("1.5 ms graph", "kernel=busy_100us", "graph=15", "launch_us=10", "sync=4", "gap_us=500")
+	bigGraph   = work("8 ms graph, sync", "kernel=busy_400us", "graph=20", "launch_us=10", "sync=2", "gap_us=1000")
+)
+
+// reported are cases that nobody looked at before.
+var reported = join(
+	alone(launchBound, 10, 30, 50), alone(launchBoundSync, 5, 60),
+	alone(training, 15, 45, 90), alone(trainingAsync, 5, 40, 80),
+	alone(gemm, 15, 60, 80), alone(gemmSync, 5, 45, 85),
+	alone(graph, 10, 25, 70), alone(graphAsync, 5, 50, 80),
+	alone(long, 20, 60, 80), alone(longAsync, 15, 45, 90),
+	alone(decode, 10, 50), alone(prefill, 20, 75), alone(diffusion, 30, 90), alone(uneven, 10, 55), alone(unevenLong, 25, 70),
+	alone(requests, 15, 30), alone(smallGraph, 20, 65), alone(bigGraph, 30, 85),
+	[]mix{
+		together(of(launchBound, 25), of(training, 40)),
+		together(of(gemm, 35), of(diffusion, 65)),
+		together(of(long, 40), of(longAsync, 60)),
+		together(of(trainingAsync, 45), of(gemmSync, 35)),
+		together(of(graphAsync, 60), of(unevenLong, 40)),
+		together(of(decode, 20), of(gemm, 80)),
+		together(of(prefill, 30), of(middle, 50)),
+		together(of(long, 25), of(diffusion, 50)),
+		together(of(graph, 30), of(trainingAsync, 60)),
+		together(of(bigGraph, 40), of(slow, 40)),
+		together(of(smallGraph, 50), of(longAsync, 30)),
+		together(of(uneven, 30), of(launchBound, 30)),
+		together(of(requests, 15), of(gemm, 60)),
+		together(of(longAsync, 10), of(short, 50)),
+		together(of(launchBoundSync, 20), of(long, 60)),
+		together(of(gemm, 20), of(trainingAsync, 30), of(diffusion, 50)),
+		together(of(long, 30), of(longAsync, 30), of(gemm, 40)),
+		together(of(launchBound, 15), of(graph, 25), of(unevenLong, 40)),
+		together(of(training, 25), of(bigGraph, 25), of(middle, 30)),
+		together(of(decode, 10), of(prefill, 20), of(slow, 60)),
+		together(of(requests, 10), of(smallGraph, 30), of(trainingAsync, 40)),
 	},
 )
