@@ -26,7 +26,7 @@ var built struct {
 	preload string // what LD_PRELOAD is set to
 }
 
-var sanitizer = flag.String("sanitizer", "", "compile the library and the programs with address, undefined or thread")
+var sanitizer = flag.String("sanitizer", "", "compile the library and the programs with address, undefined or thread, or some of them, by commas")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -39,10 +39,8 @@ func TestMain(m *testing.M) {
 	}
 	if err == nil && *sanitizer != "" {
 		// The run-time library of a sanitizer wants to be the first.
-		runtime := map[string]string{"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}[*sanitizer]
-		var path []byte
-		path, err = exec.Command("gcc", "-print-file-name="+runtime).Output()
-		built.preload = strings.TrimSpace(string(path)) + " " + built.library
+		built.preload, err = runtimes(*sanitizer)
+		built.preload += " " + built.library
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -51,6 +49,20 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// runtimes are the libraries of the sanitizers in a list like "address,undefined".
+func runtimes(sanitizers string) (string, error) {
+	var paths []string
+	for _, name := range strings.Split(sanitizers, ",") {
+		runtime := map[string]string{"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}[name]
+		path, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
+		if err != nil {
+			return "", err
+		}
+		paths = append(paths, strings.TrimSpace(string(path)))
+	}
+	return strings.Join(paths, " "), nil
 }
 
 func run(name string, args ...string) error {
@@ -97,7 +109,7 @@ func compile(t testing.TB, source string, flags ...string) string {
 		args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
 			"-o", path, filepath.Join("testdata", source+".c")}
 		if *sanitizer != "" {
-			args = append(args, "-fsanitize="+*sanitizer)
+			args = append(args, "-fsanitize="+*sanitizer, "-fno-sanitize-recover=all", "-Wno-tsan")
 		}
 		return path, run("gcc", append(append(args, flags...), "-ldl", "-pthread")...)
 	}))

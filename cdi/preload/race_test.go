@@ -377,3 +377,36 @@ func TestDescriptorIsHighAndClosedOnExec(t *testing.T) {
 		t.Errorf("%d descriptors of the region are open, want 1", found)
 	}
 }
+
+// Every kind of allocation at once, in threads, is charged right to the end.
+func TestThreadsOfOneProcessAreToldApart(t *testing.T) {
+	const threads = 16
+	for _, shares := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d shares", shares), func(t *testing.T) {
+			m := newMachine(t, 1)
+			var all []share
+			for i := range shares {
+				all = append(all, m.newShare(t, 0, strconv.Itoa(i), uint64(threads*workBytes/shares)))
+			}
+			c := m.startClient(t, compile(t, "crowd"), strconv.Itoa(threads), "300")
+			if line, err := c.out.ReadString('\n'); err != nil || line != "0 0\n" {
+				t.Errorf("%q of the calls were refused or failed: %v\n%s", line, err, c.stderr.String())
+			}
+			if peak := m.ledger(t, 0).Peak; peak > threads*workBytes {
+				t.Errorf("the hardware once gave out %d MiB", peak>>20)
+			}
+			// Pools of a process keep what was freed until somebody looks.
+			used := m.ledger(t, 0).Used
+			var charged uint64
+			for _, s := range all {
+				n, _ := s.charged(t)
+				charged += n
+			}
+			if charged < used {
+				t.Errorf("the hardware has given out %d MiB and %d are charged", used>>20, charged>>20)
+			}
+			c.exit(t)
+			m.checkEmpty(t, all...)
+		})
+	}
+}

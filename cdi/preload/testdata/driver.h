@@ -2,6 +2,7 @@
  * device. */
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../src/functions.h"
 

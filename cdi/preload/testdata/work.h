@@ -20,8 +20,8 @@ struct work {
 	uint32_t begun;
 };
 
-static CUdeviceptr work_held[WORK_PIECES];
-static unsigned work_count;
+static __thread CUdeviceptr work_held[WORK_PIECES];
+static __thread unsigned work_count;
 
 static uint64_t work_now(void)
 {
