@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define AQ_COST_SAMPLES 8u
+#define AQ_COST_LONG_NS 5000000u /* estimates above: each launch is measured */
 #define AQ_COST_FIRST 1u /* launches that may be made at a guess */
 
 struct aq_cost {
@@ -56,7 +57,7 @@ static inline bool aq_cost_count(struct aq_cost *cost)
 	uint32_t n = __atomic_load_n(&cost->launches, __ATOMIC_RELAXED);
 	uint32_t ns = __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
 	uint32_t others = __builtin_expect(ns > 1000000, 0)
-		? (ns > 5000000 ? 0 : 7) : 63;
+		? (ns > AQ_COST_LONG_NS ? 0 : 7) : 63;
 
 	/* A count lost to another thread does no harm. */
 	__atomic_store_n(&cost->launches, n + 1, __ATOMIC_RELAXED);

@@ -189,6 +189,7 @@ static CUresult elapsed(float *ms, const struct aq_sample *s)
 static void learn_locked(struct aq_sample *s)
 {
 	float ms = 0;
+	int64_t price;
 	uint64_t ns;
 
 	if (elapsed(&ms, s) != CUDA_SUCCESS || !(ms >= 0) || ms > 4000.0f * 3600)
@@ -200,8 +201,10 @@ static void learn_locked(struct aq_sample *s)
 	}
 	ns = ns > pair_ns ? ns - pair_ns : 0;
 	aq_cost_learn(s->cost, ns);
-	/* By the new estimate, not by this one time: see cost.c. */
-	aq_cores_correct(s->gpu, (int64_t)s->cost->ns - (int64_t)s->charged);
+	/* Where each launch is measured, by what it was; else one time, which
+	 * may have been unusual, must not stand for 64: by the new estimate. */
+	price = s->cost->ns > AQ_COST_LONG_NS ? (int64_t)ns : s->cost->ns;
+	aq_cores_correct(s->gpu, price - (int64_t)s->charged);
 }
 
 static struct aq_sample *oldest_locked(uint64_t after)

@@ -57,6 +57,9 @@ func bench(source string, focus *regexp.Regexp, set string) error {
 		if err != nil {
 			return err
 		}
+		if len(errors) == 0 {
+			return fmt.Errorf("no mix is called like %s", focus)
+		}
 		report("cores_mean_abs_error", mean(errors), "pp", 2, false)
 		report("cores_worst_abs_error", worst(errors), "pp", 5, false)
 		return s.lending(ctx)
@@ -173,6 +176,8 @@ func (s *setting) lending(ctx context.Context) error {
 	fmt.Printf("Burst @%d alone uses %.1f %% of what it could; a Fixed @%d comes at %v\n", burst.percent, idle, newcomer.percent, start)
 	back := givenBack(readings, start, length, float64(burst.percent)+5)
 	report("cores_burst_use_of_idle_gpu", idle, "percent", 95, true)
+	fmt.Printf("in the rest of the time it uses %.1f %%, the other %.1f\n",
+		simrun.Used(readings, 0, start+back, length), simrun.Used(readings, 1, start+back, length))
 	report("cores_burst_given_back", back.Seconds(), "s", 2, false)
 	best := []tenant{{workload: gemm, percent: 70}, {workload: trainingAsync}, {workload: middle}}
 	readings, err = s.simulate(ctx, best, true, warmUp+measured)
@@ -186,14 +191,14 @@ func (s *setting) lending(ctx context.Context) error {
 	return nil
 }
 
-// givenBack is how long after start the first tenant still uses more than limit percent in any second.
-func givenBack(readings []simrun.Tick, start, length time.Duration, limit float64) time.Duration {
-	for from := length - time.Second; from >= start; from -= tick {
-		if simrun.Used(readings, 0, from, from+time.Second) > limit {
+// givenBack is how long after start it takes until the first tenant uses no more than limit percent in a second.
+func givenBack(ticks []simrun.Tick, start, length time.Duration, limit float64) time.Duration {
+	for from := start; from+time.Second <= length; from += tick {
+		if simrun.Used(ticks, 0, from, from+time.Second) <= limit {
 			return from + time.Second - start
 		}
 	}
-	return 0
+	return length
 }
 
 func mean(values []float64) float64 {
