@@ -10,12 +10,12 @@ import (
 )
 
 // nextLibraries makes three libraries with the same symbol.
-func nextLibraries(t testing.TB) []string {
+func nextLibraries(t testing.TB, compiler string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, value := range map[string]string{"first": "11", "second": "22", "third": "33"} {
 		path := filepath.Join(dir, "lib"+name+".so")
-		if err := run("gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-DVALUE="+value, "-DNAME="+name+"_next",
+		if err := run(compiler, "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-DVALUE="+value, "-DNAME="+name+"_next",
 			"-Wl,-soname,lib"+name+".so", "-o", path, "testdata/next.c"); err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ const ours, theirs = "libaliquot.so", "libcuda.so.1"
 func TestLookupByEveryPath(t *testing.T) {
 	m := newMachine(t, 1)
 	m.newShare(t, 0, "one", 8*mib)
-	cmd := m.command(t, compile(t, "lookup", nextLibraries(t)...))
+	cmd := m.command(t, compile(t, "lookup", nextLibraries(t, "gcc")...))
 	output, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

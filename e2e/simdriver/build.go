@@ -72,6 +72,21 @@ func Build(ctx context.Context, dir string) error {
 	return nil
 }
 
+// BuildCUDA compiles the CUDA library alone and puts it in dir, which must be
+// empty: by another compiler and with more flags, for another processor or an
+// older C library. It is not kept.
+func BuildCUDA(ctx context.Context, dir, compiler string, flags ...string) error {
+	src, err := os.MkdirTemp("", "simdriver-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(src)
+	if err := os.CopyFS(src, native); err != nil {
+		return fmt.Errorf("write the sources of the simulated driver: %w", err)
+	}
+	return products[0].compile(ctx, filepath.Join(src, "native"), dir, compiler, flags...)
+}
+
 // built returns the folder of the cache that holds what Build makes.
 func built(ctx context.Context) (string, error) {
 	sum, err := sourcesSum()
@@ -135,7 +150,7 @@ func compileAll(ctx context.Context, work string) error {
 	}
 	results := make(chan error, len(products))
 	for _, p := range products {
-		go func() { results <- p.compile(ctx, src, out) }()
+		go func() { results <- p.compile(ctx, src, out, "gcc") }()
 	}
 	var errs []error
 	for range products {
@@ -144,7 +159,7 @@ func compileAll(ctx context.Context, work string) error {
 	return errors.Join(errs...)
 }
 
-func (p product) compile(ctx context.Context, src, out string) error {
+func (p product) compile(ctx context.Context, src, out, compiler string, flags ...string) error {
 	args := append([]string{}, commonFlags...)
 	args = append(args, "-o", filepath.Join(out, p.name))
 	for _, pattern := range p.sources {
@@ -155,8 +170,8 @@ func (p product) compile(ctx context.Context, src, out string) error {
 		args = append(args, files...)
 	}
 	args = append(args, p.flags...)
-	args = append(args, "-pthread", "-ldl")
-	output, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput()
+	args = append(append(args, "-pthread", "-ldl"), flags...)
+	output, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("compile %s: %w\n%s", p.name, err, strings.TrimSpace(string(output)))
 	}
