@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"aliquot.dev/aliquot/e2e/simrun"
 )
 
@@ -237,4 +239,33 @@ func TestPeersThatWaitForEachOtherGoOn(t *testing.T) {
 	if used[0] < 5 || used[1] < 5 {
 		t.Errorf("the pair came to %.1f %% and %.1f %%", used[0], used[1])
 	}
+}
+
+// TestACaptureIsNotDisturbed runs in real time: what the library does in one thread's launches, waits included, must leave the
+// capture of another thread valid.
+func TestACaptureIsNotDisturbed(t *testing.T) {
+	m := newMachine(t, 1)
+	s := m.newShare(t, 0, "share", 4<<30)
+	s.write(t, "quota", fmt.Appendf(nil, "version 1\ngpu %s\nmemory_bytes %d\ncore_percent 30\ncore_policy Fixed\npriority 0\n", uuid(0), 4<<30))
+	c := m.startClient(t, compile(t, "capture"), "20000")
+	if line, err := c.out.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%v: %s", err, line)
+	}
+	// It is ahead of itself by more than it may be, and waits at its first launch.
+	s.setCounter(t, tatOffset, monotonic(t)+uint64(3*time.Second))
+	if got := c.do(t, "go"); got != "well" {
+		t.Errorf("%s: %s", got, c.stderr.String())
+	}
+	if s.counter(t, throttleOffset) == 0 {
+		t.Error("nothing waited: the test shows nothing")
+	}
+}
+
+func monotonic(t testing.TB) uint64 {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return uint64(now.Nano())
 }
