@@ -17,7 +17,7 @@ const workKinds = 4
 
 // stormReport is what testdata/storm.c says at its end.
 type stormReport struct {
-	kills, inside, refused, odd, rounds, longestMS int
+	kills, inside, refused, odd, rounds, longestUS int
 }
 
 func (m *machine) storm(t *testing.T, servers, children, kills int) stormReport {
@@ -28,10 +28,10 @@ func (m *machine) storm(t *testing.T, servers, children, kills int) stormReport 
 		t.Fatalf("%v\n%s", err, output)
 	}
 	var r stormReport
-	if _, err := fmt.Sscan(string(output), &r.kills, &r.inside, &r.refused, &r.odd, &r.rounds, &r.longestMS); err != nil {
+	if _, err := fmt.Sscan(string(output), &r.kills, &r.inside, &r.refused, &r.odd, &r.rounds, &r.longestUS); err != nil {
 		t.Fatalf("%q: %v", output, err)
 	}
-	t.Logf("%d kills, %d of them inside a call; the longest call took %d ms", r.kills, r.inside, r.longestMS)
+	t.Logf("%d kills, %d of them inside a call; the longest call took %d us", r.kills, r.inside, r.longestUS)
 	return r
 }
 
@@ -46,8 +46,8 @@ func (r stormReport) check(t *testing.T, kills int) {
 	}
 	// The one duration that is a promise: a process that dies delays the
 	// others by a moment.
-	if r.longestMS > 1000 {
-		t.Errorf("a survivor's call took %d ms", r.longestMS)
+	if r.longestUS > 1000000 {
+		t.Errorf("a survivor's call took %d us", r.longestUS)
 	}
 }
 

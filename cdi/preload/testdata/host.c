@@ -260,6 +260,7 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 3;
 	show_results = !strcmp(argv[2], "results");
+	show("start", 0, 0);
 	/* A host that has all of this in use. */
 	signal(SIGUSR1, SIG_IGN);
 	umask(027);

@@ -7,7 +7,7 @@
  * kills one after another at random moments; every dead one is replaced at once.
  * Beside them work survivors, one of each kind, which nobody kills. Prints
  *
- *   <kills> <kills inside a call> <refused> <odd> <survivors' rounds> <ms>
+ *   <kills> <kills inside a call> <refused> <odd> <survivors' rounds> <us>
  *
  * the last being the longest that any call of a survivor took.
  */
@@ -142,7 +142,7 @@ static void report(unsigned servers)
 			longest = w->longest_ns;
 	}
 	printf("%lu %lu %lu %lu %lu %lu\n", kills, inside, sum.refused, sum.odd,
-	       rounds, longest / 1000000);
+	       rounds, longest / 1000);
 }
 
 int main(int argc, char **argv)
