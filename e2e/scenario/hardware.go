@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +25,24 @@ func (w *World) Hardware(node, pod string) ([]map[string]simdriver.Usage, error)
 		}
 	}
 	return usages, nil
+}
+
+// Busy is for how long a node's GPUs have worked for the living processes of a pod.
+func (w *World) Busy(node, pod string) (time.Duration, error) {
+	ledger, err := w.ledger(node)
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, p := range ledger.Processes {
+		if p.Hostname != pod {
+			continue
+		}
+		for _, busy := range p.Busy {
+			sum += busy
+		}
+	}
+	return sum, nil
 }
 
 // DeviceNames says which published devices a program saw, as "node-1 gpu-0".

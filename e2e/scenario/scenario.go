@@ -22,11 +22,15 @@ import (
 	"aliquot.dev/aliquot/e2e/cluster/image"
 	"aliquot.dev/aliquot/e2e/release"
 	"aliquot.dev/aliquot/e2e/simdriver"
+	"aliquot.dev/aliquot/e2e/simrun"
 	"aliquot.dev/aliquot/e2e/workload"
 )
 
-// WorkloadImage has cuda-alloc and a shell.
+// WorkloadImage has cuda-alloc, BusyProgram and a shell.
 const WorkloadImage = "aliquot.test/cuda-alloc:latest"
+
+// BusyProgram launches kernels, see e2e/simrun/native/tenant.c.
+const BusyProgram = "cuda-busy"
 
 // Patience is how long a condition may take to come true before it counts as never. It bounds failures; nothing is
 // measured by it.
@@ -125,7 +129,11 @@ func (w *World) addWorkload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tree := image.BaseTree().File(filepath.Join("/usr/bin", workload.Program), program)
+	busy := filepath.Join(dir, BusyProgram)
+	if err := simrun.BuildTenant(ctx, busy); err != nil {
+		return err
+	}
+	tree := image.BaseTree().File(filepath.Join("/usr/bin", workload.Program), program).File(filepath.Join("/usr/bin", BusyProgram), busy)
 	return w.AddImage(ctx, image.Image{Name: WorkloadImage, Root: tree})
 }
 

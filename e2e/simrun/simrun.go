@@ -4,6 +4,7 @@ package simrun
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -38,19 +39,29 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 		return Programs{}, err
 	}
 	for _, out := range []string{p.tenant, p.clockwork} {
-		source, err := sources.ReadFile("native/" + filepath.Base(out) + ".c")
-		if err != nil {
+		if err := build(ctx, filepath.Base(out), out); err != nil {
 			return Programs{}, err
-		}
-		if err := os.WriteFile(out+".c", source, 0o644); err != nil {
-			return Programs{}, err
-		}
-		output, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", out, out+".c", "-ldl").CombinedOutput()
-		if err != nil {
-			return Programs{}, fmt.Errorf("compile %s: %w\n%s", filepath.Base(out), err, output)
 		}
 	}
 	return p, nil
+}
+
+// BuildTenant compiles the program that a tenant is, for other uses than here.
+func BuildTenant(ctx context.Context, path string) error {
+	return build(ctx, "tenant", path)
+}
+
+func build(ctx context.Context, name, path string) error {
+	source, err := sources.ReadFile("native/" + name + ".c")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, "-x", "c", "-", "-x", "none", "-ldl")
+	cmd.Stdin = bytes.NewReader(source)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %s: %w\n%s", name, err, output)
+	}
+	return nil
 }
 
 // Tenant is one process on the GPU.

@@ -58,6 +58,7 @@ var all = []series{
 	{"preload_alloc_free_added_10000_live", []string{"alloc", "10000", "4096"}, 200, 0, "null", 100},
 	{"preload_alloc_free_added_100000_live", []string{"alloc", "100000", "4096"}, 200, 0, "null", 100},
 	{"preload_alloc_free_added_2MiB_0_live", []string{"alloc", "0", "2097152"}, 200, 0, "null", 100},
+	{"preload_process_start_added", []string{"start"}, 200_000, 0, "null", 100},
 	// Kernels take no time on that driver, and the program rests between batches: a limit of cores has budget left.
 	{"preload_launch_added_no_core_limit", []string{"launch"}, 10, 0, "null", 100},
 	{"preload_launch_added_core_limit", []string{"launch"}, 40, 0, "null", 50},

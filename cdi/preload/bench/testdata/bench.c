@@ -7,15 +7,19 @@
  *   bench info                   ns of one cuMemGetInfo
  *   bench launch                 ns of one cuLaunchKernel, with rests between the
  *                                batches, so that a budget is never used up
+ *   bench start                  ns from the start of a process that does nothing
+ *                                to its end
  *   bench hold <bytes>           allocates, says so, and waits for stdin to end
  *
  * Prints the median of many short batches: a batch that was interrupted is an
  * outlier, and the median does not see it.
  */
 #include <dlfcn.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,6 +129,34 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+extern char **environ;
+
+static void start(void)
+{
+	char *arguments[] = { "bench", "nothing", NULL };
+	pid_t child;
+	int status;
+
+	if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments,
+			environ) ||
+	    waitpid(child, &status, 0) < 0 || status)
+		die("a process did not start");
+}
+
+static void measure_starts(void)
+{
+	static double starts[BATCHES];
+
+	for (int i = 0; i < BATCHES; i++) {
+		double begin = now();
+
+		start();
+		starts[i] = now() - begin;
+	}
+	qsort(starts, BATCHES, sizeof(starts[0]), compare);
+	printf("%.1f\n", starts[BATCHES / 2]);
+}
+
 static void measure(void (*call)(void), useconds_t rest)
 {
 	static double batches[BATCHES];
@@ -148,6 +180,12 @@ int main(int argc, char **argv)
 {
 	CUdeviceptr kept;
 
+	if (argc == 2 && !strcmp(argv[1], "nothing"))
+		return 0;
+	if (argc == 2 && !strcmp(argv[1], "start")) {
+		measure_starts();
+		return 0;
+	}
 	load();
 	if (argc == 4 && !strcmp(argv[1], "alloc")) {
 		size = strtoul(argv[3], NULL, 10);
