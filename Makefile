@@ -7,8 +7,10 @@ SHELL := /bin/bash
 BIN := bin
 # Generated bindings of go-nvml call functions that NVML deprecates.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+# The same for all that is compiled, so that what two programs have in common is compiled once.
+export GOFLAGS := $(GOFLAGS) -trimpath
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
-GO_FLAGS := -trimpath -buildvcs=false
+GO_FLAGS := -buildvcs=false
 FOCUS ?= .
 IMAGE ?= registry.aliquot.dev/aliquot/kubelet-plugin:$(VERSION)
 
