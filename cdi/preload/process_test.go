@@ -50,7 +50,7 @@ func (m *machine) play(t *testing.T, name string) *trick {
 			}
 		default:
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond) // and look again
 	}
 }
 
@@ -63,7 +63,7 @@ func (p *trick) kill() {
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond) // and look again
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *client) waitUntilStopped(t *testing.T) {
 		if strings.Contains(stat, ") Z ") {
 			t.Fatalf("the program ended\n%s", c.stderr.String())
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond) // and look again
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,7 +53,7 @@ func setUp(ctx context.Context, source, dir string) (*setting, error) {
 }
 
 // simulate runs tenants on a simulated machine of their own for so long, limited or as they like.
-func (s *setting) simulate(ctx context.Context, tenants []tenant, limited bool, length time.Duration) ([]simrun.Tick, error) {
+func (s *setting) simulate(ctx context.Context, tenants []tenant, limited bool, length time.Duration) (ticks []simrun.Tick, err error) {
 	dir, err := os.MkdirTemp(s.dir, "run-")
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (s *setting) simulate(ctx context.Context, tenants []tenant, limited bool, 
 	if err != nil {
 		return nil, err
 	}
-	defer a.close()
+	defer func() { err = errors.Join(err, a.close()) }()
 	for i := range running {
 		if err := os.Symlink(a.claimDir(i), filepath.Join(running[i].Dir, sharesDir)); err != nil {
 			return nil, err
