@@ -56,5 +56,7 @@ func TestTheLibraryDoesNotChangeItsHost(t *testing.T) {
 func TestRefusalsDoNotChangeTheHost(t *testing.T) {
 	m := newMachine(t, 1)
 	m.newShare(t, 0, "one", 4*mib)
+	// Looking for the memory of the dead fails on the living.
+	m.client(t, 0).want(t, success, "alloc 0 %d", 2*mib)
 	m.checkHost(t, "return", "state")
 }

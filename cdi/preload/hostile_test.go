@@ -44,6 +44,7 @@ func TestGarbageHarmsTheClaimThatWritesItAlone(t *testing.T) {
 	for _, c := range members {
 		go func() {
 			got := map[string]int{}
+			defer func() { answers <- got }() // also if it crashed
 			for range 300 {
 				got[c.do(t, "alloc 0 %d", 8*mib)]++
 				got[c.do(t, "alloc 1 4096")]++
@@ -51,7 +52,6 @@ func TestGarbageHarmsTheClaimThatWritesItAlone(t *testing.T) {
 				c.do(t, "free 0")
 				c.do(t, "free 1")
 			}
-			answers <- got
 		}()
 	}
 	_, refused, _ := neighbour.racers(t, processes, "1", "300", strconv.Itoa(most), strconv.Itoa(piece), "0")
