@@ -87,11 +87,13 @@ void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
 	__atomic_store_n(&cost->ns, estimate(cost), __ATOMIC_RELAXED);
 }
 
+/* The estimate stays as a first guess: nothing is waited for, since programs that
+ * load and unload modules all the time would wait all the time. */
 static void forget(struct aq_cost *cost)
 {
+	__atomic_store_n(&cost->given_up, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&cost->given_up, 0, __ATOMIC_RELAXED);
 }
 
 void aq_cost_forget(void)

@@ -70,8 +70,8 @@ static inline bool aq_cost_count(struct aq_cost *cost)
 /* A measured launch. One thread at a time. */
 void aq_cost_learn(struct aq_cost *cost, uint64_t ns);
 
-/* Handles are used again, for other work: what was learnt is forgotten, of all
- * functions or of one graph. */
+/* Handles are used again, for other work: what was learnt is a guess from then on,
+ * of all functions or of one graph. */
 void aq_cost_forget(void);
 void aq_cost_forget_graph(const void *graph);
 

@@ -580,8 +580,8 @@ static void check_meetings(void)
 	EQUAL(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	together(&pair);
 	OK(cuStreamSynchronize(s));
+	/* More, if this process has waited on while the other was to come. */
 	CHECK(elapsed(a, b) >= (long long)(51 * MS));
-	CHECK(elapsed(a, b) <= (long long)(56 * MS));
 	join_child(&pair);
 
 	/* Two streams of one process meet as well. */
