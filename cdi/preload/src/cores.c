@@ -32,10 +32,13 @@ struct rate {
 	uint32_t permille, k_permille;
 };
 
+/* The page may have been written since now was read. */
 static bool is_younger(const struct aq_agent_view *view, uint64_t now,
 		       uint64_t age)
 {
-	return view->t_mono && now - view->t_mono < age;
+	uint64_t t = view->t_mono;
+
+	return t && (t > now ? t - now : now - t) < age;
 }
 
 static uint32_t share_permille(const struct aq_share *share,
