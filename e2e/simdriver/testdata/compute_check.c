@@ -395,7 +395,7 @@ static void check_modules(void)
 	CUkernel kernel;
 	CUcontext context;
 	const char *name = "";
-	char path[] = "/tmp/compute-check-XXXXXX";
+	char path[32];
 	int fd;
 
 	simulate();
@@ -424,15 +424,15 @@ static void check_modules(void)
 	CHECK(again == f); /* handles are used again, for what takes longer */
 	EQUAL(time_of(f), 3 * MS);
 
-	fd = mkstemp(path);
+	fd = memfd_create("module", 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	CHECK(write(fd, "aliquot-sim-module bytes=2097152\n", 33) == 33);
-	close(fd);
 	OK(cuModuleLoad(&a, path));
 	EQUAL(used(), 2 * MIB);
 	OK(cuModuleUnload(a));
 	OK(cuLibraryLoadFromFile(&library, path, NULL, NULL, 0, NULL, NULL, 0));
 	EQUAL(used(), 2 * MIB);
-	unlink(path);
+	close(fd);
 	EQUAL(cuModuleLoad(&a, path), CUDA_ERROR_FILE_NOT_FOUND);
 	OK(cuLibraryGetKernel(&kernel, library, "busy_2ms"));
 	OK(cuKernelGetName(&name, kernel));

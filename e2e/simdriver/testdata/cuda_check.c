@@ -11,28 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "cuda_api.h"
 #include "nvml_api.h"
 
 #define MIB ((size_t)1 << 20)
 #define BLOCK (2 * MIB)
-
-static int failures;
-
-#define CHECK(condition) \
-	((condition) ? (void)0 : \
-		       (void)(failures++, printf("%s:%d: %s is not so\n", \
-						 __FILE__, __LINE__, #condition)))
-#define EQUAL(got, want) \
-	do { \
-		long long g_ = (long long)(got), w_ = (long long)(want); \
-		if (g_ != w_) { \
-			printf("%s:%d: %s is %lld, want %lld\n", __FILE__, \
-			       __LINE__, #got, g_, w_); \
-			failures++; \
-		} \
-	} while (0)
-#define OK(call) EQUAL(call, CUDA_SUCCESS)
 
 static CUcontext start(void)
 {
@@ -682,10 +666,7 @@ static void churn(void)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} cases[] = {
+	static const struct check_case cases[] = {
 		{ "errors", check_errors },
 		{ "small", check_small },
 		{ "random", check_random },
@@ -712,12 +693,5 @@ int main(int argc, char **argv)
 		{ "churn", churn },
 	};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (argc == 2 && strcmp(cases[i].name, argv[1]) == 0) {
-			cases[i].run();
-			return failures != 0;
-		}
-	}
-	printf("no such case\n");
-	return 2;
+	return RUN_CASE(cases, argc, argv);
 }
