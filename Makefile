@@ -7,8 +7,10 @@ SHELL := /bin/bash
 BIN := bin
 # Generated bindings of go-nvml call functions that NVML deprecates.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
-# The same for all that is compiled, so that what two programs have in common is compiled once.
-export GOFLAGS := $(GOFLAGS) -trimpath
+# The same for all that is compiled, the embedded cluster's programs included, so that what two of them have in common
+# is compiled once: net and os/user without C, as in programs without cgo, and no tables for debuggers. `make lint` vets.
+TAGS := netgo,osusergo
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -tags=$(TAGS) -vet=off
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
 GO_FLAGS := -buildvcs=false
 FOCUS ?= .
@@ -38,7 +40,7 @@ unit: ## run the quick tests, with the race detector where Go runs more than one
 
 .PHONY: e2e
 e2e: programs build ## run the end-to-end tests on the embedded cluster; FOCUS=<regexp> runs a part
-	go test -tags e2e -count 1 -timeout 20m -v -run '$(FOCUS)' ./e2e/specs
+	go test -tags e2e,$(TAGS) -count 1 -timeout 20m -v -run '$(FOCUS)' ./e2e/specs
 
 .PHONY: test
 test: programs unit e2e ## run everything

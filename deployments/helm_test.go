@@ -82,7 +82,7 @@ func buildHelm(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "helm.sh/helm/v4/cmd/helm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", program, "helm.sh/helm/v4/cmd/helm")
 	cmd.Dir = filepath.Join("..", "e2e", "cluster", "programs", "helm")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if output, err := cmd.CombinedOutput(); err != nil {

@@ -39,7 +39,7 @@ var all = []program{
 	{name: "loopback", pkg: "github.com/containernetworking/plugins/plugins/main/loopback", module: "cni"},
 	{name: "host-local", pkg: "github.com/containernetworking/plugins/plugins/ipam/host-local", module: "cni"},
 	// kubelet's pods ask for a seccomp profile, and runc without it refuses them.
-	{name: "runc", pkg: "github.com/opencontainers/runc", module: "runc", cgo: true, tags: "seccomp"},
+	{name: "runc", pkg: "github.com/opencontainers/runc", module: "runc", cgo: true, tags: "seccomp,netgo,osusergo"},
 	{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm"},
 }
 
@@ -57,7 +57,8 @@ func modules() []string {
 // arguments returns those of `go build` but the output and the package.
 // version is that of Kubernetes, as in go.mod.
 func (p program) arguments(version string) []string {
-	args := []string{"build", "-trimpath"}
+	// As in the Makefile: what these programs share with the module around them is compiled once.
+	args := []string{"build", "-trimpath", "-gcflags=all=-dwarf=false"}
 	if p.tags != "" {
 		args = append(args, "-tags", p.tags)
 	}
