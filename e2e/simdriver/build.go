@@ -26,7 +26,7 @@ const (
 )
 
 // shared is what both libraries are made of, besides their own files.
-var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c"}
+var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c", "mig_state.c", "mig_rules.c"}
 
 // compute is how the cards work, which all but nvidia-smi know too.
 const compute = "compute*.c"
@@ -48,8 +48,8 @@ func libraryFlags(soname string) []string {
 
 var products = []product{
 	{libCUDA, append([]string{"cuda_*.c", compute}, shared...), append(libraryFlags(libCUDA), "-DSIM_DRIVER")},
-	{libNVML, append([]string{"nvml_*.c", "faults.c", compute}, shared...), libraryFlags(libNVML)},
-	{ledgerProgram, append([]string{"ledger_main.c", compute}, shared...), nil},
+	{libNVML, append([]string{"nvml_*.c", "faults.c", "mig_change.c", compute}, shared...), libraryFlags(libNVML)},
+	{ledgerProgram, append([]string{"ledger_*.c", "mig_change.c", compute}, shared...), nil},
 	{nvidiaSMI, []string{"nvidia_smi.c"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu", "-ldl"}},
 }
 

@@ -6,6 +6,15 @@
 // It simulates what memory, devices and the time of work look like from the CUDA
 // driver API and from NVML. It runs no kernels and copies no device memory.
 //
+// # MIG
+//
+// A card whose model is in mig.yaml can be divided, by NVML or by the methods of
+// Root, and is seen divided by NVML, CUDA and nvidia-smi. A process has the MIG
+// devices whose capability nodes it sees, and CUDA takes one of them. A partition
+// has its own memory and works by itself. Only root may divide, and only where the
+// node of the capability "config" is. Not modelled: graphics, MPS, events of
+// instances, and which profiles a driver older than the listings has.
+//
 // # Time
 //
 // A function takes as long as its name says:

@@ -20,8 +20,8 @@ func FailCall(function string, code int) Fault {
 	return Fault(fmt.Sprintf("%s error %d", function, code))
 }
 
-// FailNthCall makes one call of a CUDA function return a number of CUresult: the
-// n-th that each process makes from now on, counted from 1.
+// FailNthCall makes one call of a function return a number: the n-th that each
+// process makes from now on, counted from 1.
 func FailNthCall(function string, n, code int) Fault {
 	return Fault(fmt.Sprintf("%s call %d error %d", function, n, code))
 }
@@ -37,8 +37,8 @@ func LoseGPU(gpu int) Fault { return Fault(fmt.Sprintf("gpu %d lost", gpu)) }
 // XID is an event that those who wait for it see once.
 func XID(gpu, code int) Fault { return Fault(fmt.Sprintf("gpu %d xid %d", gpu, code)) }
 
-// Fault adds faults. Programs that run see them at their next call; those of
-// CUDA begin to count anew.
+// Fault adds faults. Programs that run see them at their next call, and begin to
+// count anew.
 func (r *Root) Fault(faults ...Fault) error {
 	old, err := os.ReadFile(r.State("faults"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -60,6 +60,9 @@ func (hw Hardware) flat() string {
 		line("cores", gpu.Cores)
 		line("mig_max", gpu.MIGDevices)
 		line("virtualization", virtualizations[gpu.Virtualization])
+		for _, profile := range gpu.MIGProfiles {
+			line("mig_profile", profile.flat())
+		}
 	}
 	return b.String()
 }

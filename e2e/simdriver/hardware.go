@@ -44,7 +44,11 @@ type GPU struct {
 	Multiprocessors   int    `json:"multiprocessors"`
 	Cores             int    `json:"cores"`
 	// MIGDevices is how many MIG devices it can hold; 0: not MIG capable.
-	MIGDevices     int            `json:"migDevices,omitempty"`
+	MIGDevices int `json:"migDevices,omitempty"`
+	// MIGProfiles are the sizes of partition that it can have, of mig.yaml.
+	MIGProfiles []MIGProfile `json:"migProfiles,omitempty"`
+	// MIG is how it is divided when the root is made.
+	MIG            *MIGStart      `json:"mig,omitempty"`
 	Virtualization Virtualization `json:"virtualization,omitempty"`
 	// ContextMiB is what one context costs, 0 unless a test wants it.
 	ContextMiB int `json:"contextMiB,omitempty"`
@@ -87,13 +91,21 @@ var descriptions embed.FS
 //go:embed models.yaml
 var modelsYAML []byte
 
+//go:embed mig.yaml
+var migYAML []byte
+
 // models holds what is the same for all cards of a kind.
 var models = func() map[string]GPU {
-	var m map[string]GPU
-	if err := yaml.UnmarshalStrict(modelsYAML, &m); err != nil {
+	models, profiles := map[string]GPU{}, map[string][]MIGProfile{}
+	err := errors.Join(yaml.UnmarshalStrict(modelsYAML, &models), yaml.UnmarshalStrict(migYAML, &profiles))
+	if err != nil {
 		panic(err) // embedded, and read by every test
 	}
-	return m
+	for name, gpu := range models {
+		gpu.MIGProfiles = profiles[name]
+		models[name] = gpu
+	}
+	return models
 }()
 
 // Names lists the descriptions that Load knows.
@@ -214,6 +226,7 @@ func (g GPU) problems() []error {
 	check(brands[g.Brand] != 0, "brand %q is unknown", g.Brand)
 	check(g.Multiprocessors > 0 && g.Cores > 0, "multiprocessors and cores are required")
 	check(g.MIGDevices >= 0 && g.ContextMiB >= 0, "migDevices and contextMiB cannot be negative")
+	errs = append(errs, g.migProblems()...)
 	check(g.TimeSliceMicroseconds >= 0, "timeSliceMicroseconds %d is negative", g.TimeSliceMicroseconds)
 	_, known := virtualizations[g.Virtualization]
 	check(known, "virtualization %q is unknown", g.Virtualization)

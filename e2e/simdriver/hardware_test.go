@@ -10,7 +10,9 @@ import (
 )
 
 func TestDescriptions(t *testing.T) {
-	want := []string{"a100x8", "h100x8", "mixed", "odd-memory", "rtx4090x1", "t4x4", "vgpu"}
+	want := []string{
+		"a100-80x2", "a100x8", "a30x2", "b200x2", "gh200x1", "h100x8", "h200x2", "mixed", "odd-memory", "rtx4090x1", "rtxpro6000x2", "t4x4", "vgpu",
+	}
 	if diff := cmp.Diff(want, simdriver.Names()); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
@@ -44,6 +46,9 @@ func TestParseRefuses(t *testing.T) {
 		"bad version":       {strings.Replace(head, "13.0", "13", 1) + gpu, "cudaVersion"},
 		"memory":            {head + strings.Replace(gpu, "t4,", "t4, memory: {total: 1, reserved: 1},", 1), "does not exceed"},
 		"time slice":        {head + strings.Replace(gpu, "t4,", "t4, timeSliceMicroseconds: -1,", 1), "timeSliceMicroseconds"},
+		"MIG without":       {head + strings.Replace(gpu, "t4,", "t4, mig: {enabled: true},", 1), "cannot be divided"},
+		"MIG profile":       {head + strings.Replace(gpu, "t4,", "h200, mig: {enabled: true, instances: [{profile: 1g.19gb, start: 0}]},", 1), "1g.19gb"},
+		"MIG placement":     {head + strings.Replace(gpu, "t4,", "h200, mig: {enabled: true, instances: [{profile: 3g.71gb, start: 2}]},", 1), "3g.71gb"},
 		"virtualisation":    {head + strings.Replace(gpu, "t4,", "t4, virtualization: partly,", 1), "partly"},
 		"two at once, uuid": {head + "- {model: t4, uuid: x, pci: {busID: here}}\n", "uuid"},
 		"two at once, bus":  {head + "- {model: t4, uuid: x, pci: {busID: here}}\n", "pci.busID"},

@@ -89,7 +89,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if _, err := workload.Build(context.Background(), dir, dir); err != nil {
 		return dir, err
 	}
-	for _, program := range []string{"cuda_check", "compute_check", "capture_check"} {
+	for _, program := range []string{"cuda_check", "compute_check", "capture_check", "mig_check"} {
 		output, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
 			"-I", "native", "-o", filepath.Join(dir, program), "testdata/"+program+".c",
 			"-L", dir, "-l:libcuda.so.1", "-pthread", "-ldl").CombinedOutput()

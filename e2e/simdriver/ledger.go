@@ -49,28 +49,39 @@ type LedgerProcess struct {
 	Hostname       string            `json:"hostname"`
 	MountNamespace uint64            `json:"mountNamespace"`
 	Used           map[string]uint64 `json:"used"` // by GPU UUID
+	// Partition is the UUID of the MIG device that it works on, if any.
+	Partition string `json:"partition"`
 	// Busy is for how long it had a GPU, by UUID.
 	Busy map[string]time.Duration `json:"busy"`
 }
 
 // Ledger reads the ledger, after freeing what dead processes left in it.
 func (r *Root) Ledger() (Ledger, error) {
-	cache, err := built(context.Background())
+	output, err := r.runLedger()
 	if err != nil {
-		return Ledger{}, err
-	}
-	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(cache, ledgerProgram), r.Path)
-	cmd.Stderr = &stderr
-	output, err := cmd.Output()
-	if err != nil {
-		return Ledger{}, fmt.Errorf("read the ledger of %s: %w: %s", r.Path, err, strings.TrimSpace(stderr.String()))
+		return Ledger{}, fmt.Errorf("read the ledger of %s: %w", r.Path, err)
 	}
 	var ledger Ledger
 	if err := json.Unmarshal(output, &ledger); err != nil {
 		return Ledger{}, fmt.Errorf("read the ledger of %s: %w", r.Path, err)
 	}
 	return ledger, nil
+}
+
+// runLedger runs the ledger program, which alone may open the files of a root.
+func (r *Root) runLedger(args ...string) ([]byte, error) {
+	cache, err := built(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(cache, ledgerProgram), append([]string{r.Path}, args...)...)
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return output, nil
 }
 
 // Container adds up all containers of one host name, for tests that know only

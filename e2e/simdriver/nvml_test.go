@@ -93,7 +93,7 @@ func describedGPU(t *testing.T, d nvml.Device) simdriver.GPU {
 		t.Errorf("serial: %v", ret)
 	}
 	arch := map[nvml.DeviceArchitecture]string{nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_AMPERE: "ampere",
-		nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper"}
+		nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper", nvml.DEVICE_ARCH_BLACKWELL: "blackwell"}
 	brand := map[nvml.BrandType]string{nvml.BRAND_NVIDIA: "nvidia", nvml.BRAND_GEFORCE: "geforce", nvml.BRAND_NVIDIA_VCS: "nvidia-vcs"}
 	virtualization := map[nvml.GpuVirtualizationMode]simdriver.Virtualization{nvml.GPU_VIRTUALIZATION_MODE_VGPU: simdriver.VGPU}
 
@@ -120,6 +120,7 @@ func describedGPU(t *testing.T, d nvml.Device) simdriver.GPU {
 		Brand:             brand[ask[nvml.BrandType](a, "brand")(d.GetBrand())],
 		Cores:             ask[int](a, "cores")(d.GetNumGpuCores()),
 		MIGDevices:        migMax,
+		MIGProfiles:       describedProfiles(t, d),
 		Virtualization:    virtualization[ask[nvml.GpuVirtualizationMode](a, "virtualisation")(d.GetVirtualizationMode())],
 	}
 }
@@ -137,7 +138,7 @@ func TestNVMLTellsTheDescription(t *testing.T) {
 				want.GPUs[i].Model, want.GPUs[i].Multiprocessors = "", 0
 				want.GPUs[i].PCI.Root, want.GPUs[i].PCI.NUMANode = "", nil
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got, byIndex, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("hardware (-want +got):\n%s", diff)
 			}
 		})

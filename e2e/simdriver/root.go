@@ -21,11 +21,12 @@ const libraryFolder = "usr/lib/x86_64-linux-gnu"
 const stateFolder = "run/nvidia-sim"
 
 // Character device numbers of the real driver: 195 is registered for the GPUs;
-// that of nvidia-uvm is given at load time, 510 being common.
+// those of nvidia-uvm and nvidia-caps are given at load time.
 const (
-	majorGPU = 195
-	majorUVM = 510
-	minorCtl = 255
+	majorGPU  = 195
+	majorUVM  = 510
+	majorCaps = 237 // as native/root.c has it
+	minorCtl  = 255
 )
 
 // ErrNotRoot says that NewRoot may not make device nodes; tests may skip on it.
@@ -48,7 +49,9 @@ func NewRoot(ctx context.Context, dir string, hw Hardware) (*Root, error) {
 		return nil, err
 	}
 	r := &Root{Path: dir, Hardware: hw}
-	for _, make := range []func(context.Context) error{r.makeFolders, r.makeNodes, r.makePrograms, r.makeState, r.makeSysfs} {
+	for _, make := range []func(context.Context) error{
+		r.makeFolders, r.makeNodes, r.makeCaps, r.makePrograms, r.makeState, r.makePartitions, r.makeSysfs,
+	} {
 		if err := make(ctx); err != nil {
 			return nil, fmt.Errorf("make driver root %s: %w", dir, err)
 		}
@@ -83,7 +86,7 @@ func (r *Root) State(name string) string { return filepath.Join(r.Path, stateFol
 
 // Remove deletes the root. Programs that still use it keep what they mapped.
 func (r *Root) Remove() error {
-	for _, folder := range []string{"usr", "dev", "run/nvidia-sim", "sys"} {
+	for _, folder := range []string{"usr", "dev", "run/nvidia-sim", "sys", "proc"} {
 		if err := os.RemoveAll(filepath.Join(r.Path, folder)); err != nil {
 			return err
 		}
@@ -112,22 +115,22 @@ func (r *Root) makeNodes(context.Context) error {
 		nodes["nvidia"+strconv.Itoa(*gpu.Minor)] = unix.Mkdev(majorGPU, uint32(*gpu.Minor))
 	}
 	for name, number := range nodes {
-		if err := makeNode(filepath.Join(r.Path, "dev", name), number); err != nil {
+		if err := makeNode(filepath.Join(r.Path, "dev", name), number, 0o666); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func makeNode(path string, number uint64) error {
-	err := unix.Mknod(path, unix.S_IFCHR|0o666, int(number))
+func makeNode(path string, number uint64, mode fs.FileMode) error {
+	err := unix.Mknod(path, unix.S_IFCHR|uint32(mode), int(number))
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return ErrNotRoot
 	case err != nil && !errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("mknod %s: %w", path, err)
 	}
-	return os.Chmod(path, 0o666) // whatever the umask was
+	return os.Chmod(path, mode) // whatever the umask was
 }
 
 func (r *Root) makePrograms(ctx context.Context) error {
@@ -170,7 +173,7 @@ func (r *Root) makeState(context.Context) error {
 	if err := os.WriteFile(r.State("hardware"), []byte(r.Hardware.flat()), 0o644); err != nil {
 		return err
 	}
-	for _, name := range []string{"ledger", "compute"} {
+	for _, name := range []string{"ledger", "compute", "mig"} {
 		if err := makeEmpty(r.State(name)); err != nil {
 			return err
 		}

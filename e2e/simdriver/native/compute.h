@@ -22,11 +22,13 @@
 #include "sim.h"
 
 #define COMPUTE_MAGIC 0x53494d43u /* "SIMC" */
-#define COMPUTE_VERSION 1u
+#define COMPUTE_VERSION 2u
 #define COMPUTE_QUEUES 1024 /* processes with work, times their cards */
 #define COMPUTE_RING 1024   /* launches outstanding in one */
 #define COMPUTE_MEETS 256
-#define COMPUTE_UNDO 64
+#define COMPUTE_PARTITIONS 64 /* with work, of all cards together */
+#define COMPUTE_ENGINES (SIM_MAX_GPUS + COMPUTE_PARTITIONS)
+#define COMPUTE_UNDO 256
 #define COMPUTE_NEVER UINT64_MAX
 
 /* Times are nanoseconds of CLOCK_MONOTONIC. */
@@ -70,7 +72,10 @@ struct compute_queue {
 	uint64_t history[COMPUTE_HISTORY];
 };
 
+/* A card, or beyond the cards a partition of one, which works by itself. */
 struct compute_gpu {
+	uint64_t partition; /* serial of the compute instance, 0: none */
+	uint64_t card;	    /* of which it is */
 	uint64_t slice;
 	uint64_t current; /* 1 + the queue that runs, 0: idle */
 	uint64_t last;	  /* the queue that ran last */
@@ -104,7 +109,7 @@ struct compute {
 	} undo[COMPUTE_UNDO];
 	uint64_t meet_count;
 	struct compute_meet meets[COMPUTE_MEETS];
-	struct compute_gpu gpus[SIM_MAX_GPUS];
+	struct compute_gpu gpus[COMPUTE_ENGINES];
 	struct compute_queue queues[COMPUTE_QUEUES];
 	struct compute_entry rings[COMPUTE_QUEUES][COMPUTE_RING];
 };
@@ -131,6 +136,15 @@ void compute_advance(struct compute *c, uint64_t until);
  * later than now. */
 uint64_t compute_forecast(struct compute *c, unsigned queue, uint64_t done,
 			  uint64_t horizon);
+/* What works for a partition of a card: its number among the cards, or -1. */
+int compute_engine(struct compute *c, unsigned card, uint64_t partition);
+/* The card that a queue's work is done on, whole or by a partition of it. */
+static inline uint64_t compute_card(const struct compute *c,
+				    const struct compute_queue *queue)
+{
+	return queue->gpu < SIM_MAX_GPUS ? queue->gpu :
+					   c->gpus[queue->gpu].card;
+}
 /* A queue for a process on a card, or -1. */
 int compute_claim(struct compute *c, uint64_t owner, unsigned gpu,
 		  uint64_t now);

@@ -81,12 +81,39 @@ static void restart(struct compute *c, uint64_t now)
 	*(volatile uint64_t *)&c->meet_count = 0;
 	if (c->now <= now)
 		return;
-	for (unsigned g = 0; g < SIM_MAX_GPUS; g++)
+	for (unsigned g = 0; g < COMPUTE_ENGINES; g++)
 		for (unsigned i = 0; i < COMPUTE_HISTORY; i++)
 			c->gpus[g].history[i] = c->gpus[g].busy;
 	*(volatile uint64_t *)&c->marks = now / COMPUTE_PERIOD;
 	*(volatile uint64_t *)&c->checked = now;
 	*(volatile uint64_t *)&c->now = now;
+}
+
+static bool engine_idle(const struct compute *c, unsigned engine)
+{
+	for (unsigned i = 0; i < c->high; i++)
+		if (c->queues[i].owner != 0 && c->queues[i].gpu == engine)
+			return false;
+	return true;
+}
+
+int compute_engine(struct compute *c, unsigned card, uint64_t partition)
+{
+	unsigned at = SIM_MAX_GPUS;
+
+	for (; at < COMPUTE_ENGINES; at++)
+		if (c->gpus[at].partition == partition)
+			return (int)at;
+	for (at = SIM_MAX_GPUS; at < COMPUTE_ENGINES; at++)
+		if (c->gpus[at].partition == 0 || engine_idle(c, at))
+			break;
+	if (at == COMPUTE_ENGINES)
+		return -1;
+	put(c, &c->gpus[at].card, card);
+	put(c, &c->gpus[at].slice, c->gpus[card].slice);
+	put(c, &c->gpus[at].partition, partition);
+	commit(c);
+	return (int)at;
 }
 
 int compute_claim(struct compute *c, uint64_t owner, unsigned gpu,

@@ -1,6 +1,5 @@
 /* Contexts, each thread's stack of them, and what dies with one. */
 #include "cuda_state.h"
-#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +96,36 @@ static const struct arena_source context_blocks = {
 	.give = give_small_block,
 };
 
-CUresult context_activate_locked(CUcontext context)
+static CUresult take_context_locked(CUcontext context)
 {
 	uint64_t cost = context_cost(context->device);
 
-	if (!ledger_join())
-		return CUDA_ERROR_UNKNOWN;
 	if (cost != 0 && !blocks_take_locked(context->device, cost))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	context->arena = arena_new(&context_blocks, context, context->device,
 				   context, NULL);
-	if (context->arena == NULL) {
-		blocks_give_locked(context->device, cost);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (context->arena != NULL)
+		return CUDA_SUCCESS;
+	blocks_give_locked(context->device, cost);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult context_activate_locked(CUcontext context)
+{
+	unsigned gpu = cuda.devices[context->device].ledger_index;
+
+	switch (ledger_begin(gpu, device_there)) {
+	case LEDGER_BEGUN:
+		break;
+	case LEDGER_NO_DEVICE: /* divided since cuInit, or otherwise */
+		return CUDA_ERROR_INVALID_DEVICE;
+	case LEDGER_FULL:
+		return CUDA_ERROR_UNKNOWN;
+	}
+	CUresult result = take_context_locked(context);
+	if (result != CUDA_SUCCESS) {
+		ledger_end(gpu);
+		return result;
 	}
 	limits_begin_locked(context);
 	context->alive = true;
@@ -136,6 +152,7 @@ void context_deactivate_locked(CUcontext context)
 	uint64_t cost = context_cost(context->device);
 	if (cost != 0)
 		blocks_give_locked(context->device, cost);
+	ledger_end(cuda.devices[context->device].ledger_index);
 }
 
 CUresult context_create_locked(CUcontext *context, CUdevice device,

@@ -44,41 +44,29 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 		return result;
 	if (length <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(name, (size_t)length, "%s", cuda.devices[device].gpu->name);
+	snprintf(name, (size_t)length, "%s", cuda.devices[device].name);
 	return CUDA_SUCCESS;
 }
 
-static int hex_digit(char c)
-{
-	static const char digits[] = "0123456789abcdef";
-	const char *at = c == '\0' ? NULL : strchr(digits, c);
-
-	return at == NULL ? -1 : (int)(at - digits);
-}
-
+/* Of the card, even where the device is a part of it. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
 	CUresult result = check(uuid, device);
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	const char *text = cuda.devices[device].gpu->uuid + strlen("GPU-");
-	memset(uuid, 0, sizeof(*uuid));
-	for (unsigned digits = 0; *text != '\0' && digits < 32; text++) {
-		int value = hex_digit(*text);
-		if (value < 0)
-			continue; /* a dash */
-		unsigned char *byte = (unsigned char *)&uuid->bytes[digits / 2];
-		*byte = (unsigned char)(*byte << 4 | value);
-		digits++;
-	}
-	return CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		uuid_of_text(cuda.devices[device].gpu->uuid,
+			     (unsigned char *)uuid->bytes);
+	return result;
 }
 
-/* Differs from the first only on a MIG device. */
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-	return cuDeviceGetUuid(uuid, device);
+	CUresult result = check(uuid, device);
+
+	if (result == CUDA_SUCCESS)
+		memcpy(uuid->bytes, cuda.devices[device].uuid,
+		       sizeof(uuid->bytes));
+	return result;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
@@ -87,8 +75,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sim_gpu *gpu = cuda.devices[device].gpu;
-	*bytes = gpu->memory_total - gpu->memory_reserved;
+	*bytes = cuda.devices[device].total;
 	return CUDA_SUCCESS;
 }
 
@@ -131,7 +118,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 	const struct sim_gpu *gpu = cuda.devices[device].gpu;
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-		*value = (int)gpu->multiprocessors;
+		*value = (int)cuda.devices[device].multiprocessors;
 		return CUDA_SUCCESS;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		*value = (int)gpu->pci_bus;

@@ -1,7 +1,6 @@
 /* cuInit, versions, and what fork does to an initialised process. */
 #include "cuda_fault.h"
 #include "cuda_state.h"
-#include "ledger.h"
 
 struct cuda_process cuda = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -19,23 +18,13 @@ static void in_child(void)
 	ledger_forked();
 }
 
-static CUresult find_devices(void)
+static CUresult begin(void)
 {
 	if (!sim_root_of(&cuda, cuda.root) ||
 	    !sim_hardware_load(cuda.root, &cuda.hardware))
 		return CUDA_ERROR_NO_DEVICE;
 	faults_map(cuda.root);
-	cuda.device_count = 0;
-	for (unsigned i = 0; i < cuda.hardware.gpu_count; i++) {
-		const struct sim_gpu *gpu = &cuda.hardware.gpus[i];
-		if (!sim_gpu_visible(cuda.root, gpu))
-			continue;
-		cuda.devices[cuda.device_count++] = (struct device){
-			.gpu = gpu,
-			.ledger_index = i,
-			.capacity = sim_gpu_capacity(gpu),
-		};
-	}
+	devices_find();
 	if (cuda.device_count == 0)
 		return CUDA_ERROR_NO_DEVICE;
 	return ledger_open(cuda.root) ? CUDA_SUCCESS :
@@ -55,7 +44,7 @@ CUresult cuInit(unsigned flags)
 		static bool watching;
 		if (!watching)
 			watching = pthread_atfork(NULL, NULL, in_child) == 0;
-		result = find_devices();
+		result = begin();
 		cuda.initialised = result == CUDA_SUCCESS;
 	}
 	cuda_unlock();

@@ -1,6 +1,5 @@
 /* Linear memory: cuMemAlloc and its kin, and what is known of a pointer. */
 #include "cuda_state.h"
-#include "ledger.h"
 
 #include <stdlib.h>
 
@@ -162,11 +161,12 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 	if (context == NULL)
 		return result;
 	const struct device *device = &cuda.devices[context->device];
-	uint64_t size = device->gpu->memory_total - device->gpu->memory_reserved;
 	if (available != NULL)
-		*available = size - ledger_used(device->ledger_index);
+		*available = device->total -
+			     ledger_used_in(device->ledger_index,
+					    device->partition.instance);
 	if (total != NULL)
-		*total = size;
+		*total = device->total;
 	return CUDA_SUCCESS;
 }
 

@@ -11,15 +11,22 @@
 #include <pthread.h>
 
 #include "cuda_api.h"
+#include "ledger.h"
 #include "sim.h"
 
 struct arena;
 struct region;
 
+/* A card, or the MIG device of one that this process has. */
 struct device {
 	const struct sim_gpu *gpu;
 	unsigned ledger_index; /* the card's place in the description */
-	uint64_t capacity;
+	uint64_t total;	       /* what a program is told that there is */
+	uint64_t capacity;     /* of that in whole blocks */
+	unsigned multiprocessors;
+	char name[144];
+	unsigned char uuid[16];
+	struct ledger_partition partition;
 	CUcontext primary;
 	CUmemoryPool default_pool, pool;
 };
@@ -40,6 +47,12 @@ static inline CUresult cuda_ready(void)
 {
 	return cuda.initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
+
+/* cuda_visible.c: finds the devices; afterwards, whether that of a card is still
+ * there, as the cards are divided now. */
+void devices_find(void);
+bool device_there(unsigned gpu);
+void uuid_of_text(const char *text, unsigned char uuid[16]);
 
 static inline bool cuda_is_device(CUdevice device)
 {

@@ -15,6 +15,15 @@ struct lane {
 static struct lane lanes[SIM_MAX_GPUS];
 static struct compute *state; /* of all lanes */
 
+/* With the state locked: what does the work of a device. */
+static int engine_of(const struct device *device)
+{
+	if (device->partition.instance == 0)
+		return (int)device->ledger_index;
+	return compute_engine(state, device->ledger_index,
+			      device->partition.compute);
+}
+
 static CUresult open_lane(CUdevice device)
 {
 	struct lane *lane = &lanes[device];
@@ -25,8 +34,10 @@ static CUresult open_lane(CUdevice device)
 		return CUDA_ERROR_UNKNOWN;
 	uint64_t now = compute_clock();
 	state = compute_lock();
-	int index = compute_claim(state, compute_self(),
-				  cuda.devices[device].ledger_index, now);
+	int index = -1, engine = engine_of(&cuda.devices[device]);
+	if (engine >= 0)
+		index = compute_claim(state, compute_self(), (unsigned)engine,
+				      now);
 	compute_unlock();
 	if (index < 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;

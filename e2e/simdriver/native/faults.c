@@ -1,9 +1,11 @@
 #include "faults.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static FILE *open_faults(const char *root)
@@ -14,18 +16,74 @@ static FILE *open_faults(const char *root)
 							       NULL;
 }
 
+/* Calls that are counted, since the file was last changed. */
+static struct {
+	pthread_mutex_t mutex;
+	struct timespec changed;
+	ino_t inode;
+	unsigned count;
+	struct {
+		char name[96];
+		unsigned call, seen;
+	} lines[16];
+} counted = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void begin_anew(FILE *file)
+{
+	struct stat st;
+
+	if (fstat(fileno(file), &st) != 0 ||
+	    (st.st_ino == counted.inode &&
+	     st.st_mtim.tv_sec == counted.changed.tv_sec &&
+	     st.st_mtim.tv_nsec == counted.changed.tv_nsec))
+		return;
+	counted.inode = st.st_ino;
+	counted.changed = st.st_mtim;
+	counted.count = 0;
+}
+
+/* Whether this is the call that is to fail. */
+static bool is_call(FILE *file, const char *name, unsigned call)
+{
+	unsigned i = 0;
+	bool due = false;
+
+	pthread_mutex_lock(&counted.mutex);
+	begin_anew(file);
+	while (i < counted.count && (counted.lines[i].call != call ||
+				     strcmp(counted.lines[i].name, name) != 0))
+		i++;
+	if (i == counted.count && i < 16) {
+		counted.count++;
+		snprintf(counted.lines[i].name, sizeof(counted.lines[i].name),
+			 "%s", name);
+		counted.lines[i].call = call;
+		counted.lines[i].seen = 0;
+	}
+	if (i < 16)
+		due = ++counted.lines[i].seen == call;
+	pthread_mutex_unlock(&counted.mutex);
+	return due;
+}
+
 int fault_of(const char *root, const char *function)
 {
-	char line[256], name[128];
+	char line[256], name[96];
+	unsigned call;
 	int code, found = 0;
 	FILE *file = open_faults(root);
 
 	if (file == NULL)
 		return 0;
-	while (found == 0 && fgets(line, sizeof(line), file) != NULL)
-		if (sscanf(line, "%127s error %d", name, &code) == 2 &&
-		    strcmp(name, function) == 0)
+	while (found == 0 && fgets(line, sizeof(line), file) != NULL) {
+		if (sscanf(line, "%95s", name) != 1 ||
+		    strcmp(name, function) != 0)
+			continue;
+		if (sscanf(line, "%*s error %d", &code) == 1 ||
+		    (sscanf(line, "%*s call %u error %d", &call, &code) == 2 &&
+		     is_call(file, name, call)))
 			found = code;
+	}
 	fclose(file);
 	return found;
 }

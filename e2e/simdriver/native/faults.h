@@ -3,10 +3,12 @@
  * run/nvidia-sim/faults, one a line:
  *
  *	nvmlDeviceGetMemoryInfo error 999	the function returns that number
+ *	nvmlDeviceGetName call 3 error 999	only the third call from now on does
  *	gpu 3 lost				card 3 fell off the bus
  *	gpu 3 xid 79				that event happens, once
  *
- * Cards are numbered as in the description.
+ * Cards are numbered as in the description. Calls are counted in each process by
+ * itself, and anew when the file changes.
  */
 #ifndef SIM_FAULTS_H
 #define SIM_FAULTS_H

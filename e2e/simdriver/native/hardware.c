@@ -1,7 +1,8 @@
 /*
  * Reads the flat description that the Go side writes: one "key value" a line;
- * a line "gpu <n>" begins a card, and what follows belongs to it. The Go side
- * has checked it, so an unknown key is a mismatch of versions and refused.
+ * a line "gpu <n>" begins a card, and what follows belongs to it; a line
+ * "mig_profile ..." is one of its MIG profiles. The Go side has checked it, so an
+ * unknown key is a mismatch of versions and refused.
  */
 #include "sim.h"
 
@@ -74,6 +75,36 @@ static bool set_field(const struct field *fields, void *base, const char *key,
 	return false;
 }
 
+/* Where the profile may start: "0,2,4". */
+static bool parse_starts(struct sim_mig_profile *profile, char *text)
+{
+	for (char *start; (start = strsep(&text, ",")) != NULL;) {
+		if (profile->start_count == SIM_MAX_STARTS)
+			return false;
+		profile->starts[profile->start_count++] =
+			(unsigned)strtoul(start, NULL, 10);
+	}
+	return true;
+}
+
+static bool parse_profile(struct sim_gpu *gpu, const char *value)
+{
+	struct sim_mig_profile p = { .start_count = 0 };
+	char starts[64];
+
+	if (gpu->profile_count == SIM_MAX_PROFILES ||
+	    sscanf(value,
+		   "%31s %u %u %u %u %ju %u %u %u %u %u %u %u %u %u %63s",
+		   p.name, &p.index, &p.id, &p.slices, &p.instances,
+		   (uintmax_t *)&p.memory_mib, &p.multiprocessors,
+		   &p.copy_engines, &p.decoders, &p.encoders, &p.jpeg, &p.ofa,
+		   &p.p2p, &p.graphics, &p.size, starts) != 16 ||
+	    !parse_starts(&p, starts))
+		return false;
+	gpu->profiles[gpu->profile_count++] = p;
+	return true;
+}
+
 static bool parse_line(struct sim_hardware *hardware, char *line)
 {
 	line[strcspn(line, "\n")] = '\0';
@@ -92,8 +123,10 @@ static bool parse_line(struct sim_hardware *hardware, char *line)
 	}
 	if (hardware->gpu_count == 0)
 		return set_field(hardware_fields, hardware, line, value);
-	return set_field(gpu_fields, &hardware->gpus[hardware->gpu_count - 1],
-			 line, value);
+	struct sim_gpu *gpu = &hardware->gpus[hardware->gpu_count - 1];
+	if (strcmp(line, "mig_profile") == 0)
+		return parse_profile(gpu, value);
+	return set_field(gpu_fields, gpu, line, value);
 }
 
 bool sim_hardware_load(const char *root, struct sim_hardware *hardware)

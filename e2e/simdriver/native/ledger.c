@@ -24,7 +24,8 @@ static struct {
 	bool writable;
 	int slot; /* -1 until joined */
 	uint32_t generation;
-} self = { PTHREAD_MUTEX_INITIALIZER, NULL, -1, false, -1, 0 };
+	struct ledger_partition partition;
+} self = { .mutex = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .slot = -1 };
 
 static bool set_lock(int command, short type, uint64_t byte)
 {
@@ -199,6 +200,8 @@ static bool join_locked(struct ledger *l)
 		l->groups[group].last_join = ++l->joins;
 		LEDGER_STEP("join: has a group");
 		memset(slot->used, 0, sizeof(slot->used));
+		memset(slot->contexts, 0, sizeof(slot->contexts));
+		slot->partition = self.partition;
 		slot->pid = (uint32_t)getpid();
 		slot->pid_namespace = process_namespace("/proc/self/ns/pid");
 		slot->start_ticks = process_start_ticks();
@@ -227,6 +230,70 @@ bool ledger_join(void)
 	return joined;
 }
 
+void ledger_choose(const struct ledger_partition *partition)
+{
+	self.partition = *partition;
+}
+
+enum ledger_begin ledger_begin(unsigned gpu, bool (*there)(unsigned gpu))
+{
+	enum ledger_begin result = LEDGER_FULL;
+
+	if (!enter())
+		return result;
+	if (!there(gpu)) {
+		result = LEDGER_NO_DEVICE;
+	} else if (join_locked(self.map)) {
+		self.map->slots[self.slot].contexts[gpu]++;
+		result = LEDGER_BEGUN;
+	}
+	leave();
+	return result;
+}
+
+/* A slot that was lost took its contexts with it. */
+static bool has_slot(void)
+{
+	return self.slot >= 0 &&
+	       self.map->slots[self.slot].generation == self.generation;
+}
+
+void ledger_end(unsigned gpu)
+{
+	if (!enter())
+		return;
+	if (has_slot())
+		self.map->slots[self.slot].contexts[gpu]--;
+	leave();
+}
+
+static bool is_used(unsigned gpu, uint64_t compute)
+{
+	uint32_t pid;
+
+	for (unsigned i = 0; i < self.map->high; i++) {
+		const struct ledger_slot *slot = &self.map->slots[i];
+		if (slot->in_use && slot->contexts[gpu] != 0 &&
+		    (compute == 0 || (slot->partition.gpu == gpu &&
+				      slot->partition.compute == compute)) &&
+		    slot_lives(i, &pid))
+			return true;
+	}
+	return false;
+}
+
+bool ledger_unless_used(unsigned gpu, uint64_t compute,
+			void (*change)(void *context), void *context)
+{
+	if (!enter())
+		return false;
+	bool used = is_used(gpu, compute);
+	if (!used)
+		change(context);
+	leave();
+	return !used;
+}
+
 static void count(struct ledger *l, unsigned gpu, uint64_t change)
 {
 	struct ledger_slot *slot = &l->slots[self.slot];
@@ -250,6 +317,20 @@ static void count(struct ledger *l, unsigned gpu, uint64_t change)
 	LEDGER_STEP("count: done");
 }
 
+/* What counts against the capacity: of the card, or of the partition. */
+static uint64_t taken(const struct ledger *l, unsigned gpu)
+{
+	uint64_t sum = 0;
+
+	if (self.partition.instance == 0 || self.partition.gpu != gpu)
+		return l->gpus[gpu].used;
+	for (unsigned i = 0; i < l->high; i++)
+		if (l->slots[i].in_use && l->slots[i].partition.instance ==
+						  self.partition.instance)
+			sum += l->slots[i].used[gpu];
+	return sum;
+}
+
 bool ledger_take(unsigned gpu, uint64_t bytes, uint64_t capacity)
 {
 	bool granted = false;
@@ -263,11 +344,11 @@ bool ledger_take(unsigned gpu, uint64_t bytes, uint64_t capacity)
 		struct ledger_count *group = &l->groups[slot->group].gpus[gpu];
 		/* The memory of the dead must neither refuse a grant nor
 		 * raise a peak, so they are looked for before either. */
-		if (card->used + bytes > capacity ||
+		if (taken(l, gpu) + bytes > capacity ||
 		    card->used + bytes > card->peak ||
 		    group->used + bytes > group->peak)
 			reap(l);
-		granted = card->used + bytes <= capacity;
+		granted = taken(l, gpu) + bytes <= capacity;
 		if (granted)
 			count(l, gpu, bytes);
 	}
@@ -279,14 +360,13 @@ void ledger_give(unsigned gpu, uint64_t bytes)
 {
 	if (!enter())
 		return;
-	/* A slot that was lost took its bytes with it. */
-	if (self.slot >= 0 &&
-	    self.map->slots[self.slot].generation == self.generation)
+	if (has_slot())
 		count(self.map, gpu, -bytes);
 	leave();
 }
 
-uint64_t ledger_used(unsigned gpu)
+/* instance 0: of the whole card. */
+uint64_t ledger_used_in(unsigned gpu, uint64_t instance)
 {
 	uint64_t used = 0;
 	uint32_t pid;
@@ -296,10 +376,17 @@ uint64_t ledger_used(unsigned gpu)
 	for (unsigned i = 0; i < self.map->high; i++) {
 		const struct ledger_slot *slot = &self.map->slots[i];
 		uint64_t held = *(volatile const uint64_t *)&slot->used[gpu];
-		if (held != 0 && slot->in_use && slot_lives(i, &pid))
+		if (held != 0 && slot->in_use &&
+		    (instance == 0 || slot->partition.instance == instance) &&
+		    slot_lives(i, &pid))
 			used += held;
 	}
 	return used;
+}
+
+uint64_t ledger_used(unsigned gpu)
+{
+	return ledger_used_in(gpu, 0);
 }
 
 void ledger_each(ledger_visit *visit, void *context)
@@ -363,13 +450,10 @@ static bool initialise(void)
 	return good;
 }
 
-static int open_file(const char *path, bool *writable)
+static int open_file(const char *root, bool *writable)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = sim_state_open(root, "ledger", writable);
 
-	*writable = fd >= 0;
-	if (fd < 0 && (errno == EROFS || errno == EACCES))
-		fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && fd < 3) { /* keep out of the way of standard streams */
 		int low = fd;
 		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
@@ -398,18 +482,14 @@ static bool map_file(void)
 
 static bool open_locked(const char *root)
 {
-	char path[SIM_PATH_MAX];
 	struct stat st;
 
 	if (self.map != NULL)
 		return true;
-	if (self.fd < 0) {
-		if (!sim_path(path, root, "run/nvidia-sim/ledger"))
-			return false;
-		self.fd = open_file(path, &self.writable);
-		if (self.fd < 0)
-			return false;
-	}
+	if (self.fd < 0)
+		self.fd = open_file(root, &self.writable);
+	if (self.fd < 0)
+		return false;
 	if (self.writable)
 		return initialise() && map_file();
 	/* Nobody has used the cards yet: there is nothing to read, now. */

@@ -22,7 +22,7 @@
 #include "sim.h"
 
 #define LEDGER_MAGIC 0x53494d4cu /* "SIML" */
-#define LEDGER_VERSION 1u
+#define LEDGER_VERSION 2u
 #define LEDGER_SLOTS 1024
 #define LEDGER_GROUPS 512
 #define LEDGER_LOCK_BASE (UINT64_C(1) << 30) /* region; slot i is at +1+i */
@@ -40,6 +40,14 @@ struct ledger_group {
 	struct ledger_count gpus[SIM_MAX_GPUS];
 };
 
+/* The MIG device that a process works on: it has one at most. */
+struct ledger_partition {
+	uint64_t instance; /* serial of the GPU instance, 0: no MIG device */
+	uint64_t compute;  /* and of the compute instance */
+	uint32_t gpu, instance_number, compute_number;
+	uint32_t unused;
+};
+
 struct ledger_slot {
 	uint32_t in_use;
 	uint32_t generation;  /* changes whenever the slot changes hands */
@@ -48,6 +56,8 @@ struct ledger_slot {
 	uint64_t pid_namespace;
 	uint64_t start_ticks; /* since boot, tells a reused pid */
 	char command[16];
+	struct ledger_partition partition;
+	uint32_t contexts[SIM_MAX_GPUS]; /* that live */
 	uint64_t used[SIM_MAX_GPUS];
 };
 
@@ -69,12 +79,30 @@ bool ledger_open(const char *root);
 /* Makes this process known, as a context does on the real driver. */
 bool ledger_join(void);
 
-/* Takes bytes, a multiple of the block, of a card that has capacity bytes. */
+/* Says which MIG device this process works on, before it joins. Its memory is
+ * then taken of the partition. */
+void ledger_choose(const struct ledger_partition *partition);
+
+/* Makes this process known and counts a context, if the device is still there,
+ * which there says; it is asked while nobody can take the device away. */
+enum ledger_begin { LEDGER_BEGUN, LEDGER_FULL, LEDGER_NO_DEVICE };
+enum ledger_begin ledger_begin(unsigned gpu, bool (*there)(unsigned gpu));
+void ledger_end(unsigned gpu);
+
+/* Runs change while nobody can begin a context, unless a living process has one
+ * on the card, or on the compute instance with that serial. False: it has. */
+bool ledger_unless_used(unsigned gpu, uint64_t compute,
+			void (*change)(void *context), void *context);
+
+/* Takes bytes, a multiple of the block, of a card, or of the partition of it on
+ * which this process works, that has capacity bytes. */
 bool ledger_take(unsigned gpu, uint64_t bytes, uint64_t capacity);
 void ledger_give(unsigned gpu, uint64_t bytes);
 
 /* Bytes that living processes hold. Takes no lock and works read-only. */
 uint64_t ledger_used(unsigned gpu);
+/* The same of a GPU instance, by its serial. */
+uint64_t ledger_used_in(unsigned gpu, uint64_t instance);
 
 /* Calls visit for each living process. pid is the one that the caller's own
  * pid namespace knows, or the process's own number where it knows none. */

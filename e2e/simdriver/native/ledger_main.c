@@ -1,10 +1,13 @@
 /*
  * Prints the ledger of a driver root as JSON, after freeing what dead processes
- * left, and how long the cards have worked. A program of its own, since to open the ledger in a process that uses
- * the driver would drop that process's locks.
+ * left, and how long the cards have worked; or does what an admin does with MIG.
+ * A program of its own, since to open the ledger in a process that uses the
+ * driver would drop that process's locks.
  */
 #include "compute.h"
 #include "ledger.h"
+#include "ledger_mig.h"
+#include "mig.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,10 +71,26 @@ static void print_busy(uint64_t owner, const struct sim_hardware *hw)
 		const struct compute_queue *queue = &work->queues[i];
 		if (queue->owner != owner)
 			continue;
-		printf("%s\"%s\":%ju", comma, hw->gpus[queue->gpu].uuid,
+		printf("%s\"%s\":%ju", comma, hw->gpus[compute_card(work, queue)].uuid,
 		       (uintmax_t)queue->busy);
 		comma = ",";
 	}
+}
+
+/* The UUID of the MIG device, while it is there. */
+static void print_partition(const struct ledger_partition *p)
+{
+	struct mig_card card;
+	char uuid[MIG_UUID_TEXT];
+
+	if (p->instance == 0)
+		return;
+	mig_read(p->gpu, &card);
+	const struct mig_compute *compute =
+		&card.instances[p->instance_number].computes[p->compute_number];
+	mig_uuid_text(compute->uuid, uuid);
+	if (compute->serial == p->compute)
+		printf("%s", uuid);
 }
 
 static void print_process(const struct ledger *l, unsigned index,
@@ -93,34 +112,21 @@ static void print_process(const struct ledger *l, unsigned index,
 		       (uintmax_t)slot->used[g]);
 		comma = ",";
 	}
-	printf("},\"busy\":{");
+	printf("},\"partition\":\"");
+	print_partition(&slot->partition);
+	printf("\",\"busy\":{");
 	print_busy(compute_owner(index, slot->generation), hw);
 	printf("}}");
 }
 
-int main(int argc, char **argv)
+static void print_ledger(const struct ledger *l, const struct sim_hardware *hw)
 {
-	struct sim_hardware hw;
-	const struct ledger *l = NULL;
-
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s DRIVER-ROOT\n", argv[0]);
-		return 2;
-	}
-	if (sim_hardware_load(argv[1], &hw) && ledger_open(argv[1])) {
-		work = compute_copy(argv[1]);
-		l = ledger_lock();
-	}
-	if (l == NULL) {
-		fprintf(stderr, "no usable ledger under %s\n", argv[1]);
-		return 1;
-	}
 	printf("{\"gpus\":[");
-	print_gpus(l, &hw);
+	print_gpus(l, hw);
 	printf("],\"containers\":[");
 	for (unsigned i = 0; i < l->group_high; i++) {
 		printf("%s", i == 0 ? "" : ",");
-		print_group(&l->groups[i], &hw);
+		print_group(&l->groups[i], hw);
 	}
 	printf("],\"processes\":[");
 	const char *comma = "";
@@ -128,10 +134,40 @@ int main(int argc, char **argv)
 		if (!l->slots[i].in_use)
 			continue;
 		printf("%s", comma);
-		print_process(l, i, &hw);
+		print_process(l, i, hw);
 		comma = ",";
 	}
 	printf("]}\n");
+}
+
+int main(int argc, char **argv)
+{
+	static struct sim_hardware hw;
+	const struct ledger *l = NULL;
+
+	if (argc < 2) {
+		fprintf(stderr, "usage: %s DRIVER-ROOT [MIG-COMMAND...]\n",
+			argv[0]);
+		return 2;
+	}
+	if (!sim_hardware_load(argv[1], &hw) || !ledger_open(argv[1])) {
+		fprintf(stderr, "no usable ledger under %s\n", argv[1]);
+		return 1;
+	}
+	if (argc > 2) {
+		int result = ledger_mig(argv[1], &hw, argc - 2, argv + 2);
+		if (result != 0)
+			fprintf(stderr, "NVML error %d\n", result);
+		return result != 0;
+	}
+	mig_open(argv[1]);
+	work = compute_copy(argv[1]);
+	l = ledger_lock();
+	if (l == NULL) {
+		fprintf(stderr, "the ledger under %s is locked\n", argv[1]);
+		return 1;
+	}
+	print_ledger(l, &hw);
 	ledger_unlock();
 	return 0;
 }

@@ -1,9 +1,9 @@
 /*
  * nvidia-smi, as much of it as people look at: a table of the cards and one of
- * the processes, or with -L a line a card. Like the real one it finds NVML by
+ * the processes, or with -L a line a card and MIG device. Like the real one it finds NVML by
  * dlopen, so a preload library sees its calls in the same way.
  */
-#include "nvml_api.h"
+#include "nvml_mig_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -48,6 +48,27 @@ static nvmlDevice_t device_at(unsigned index)
 	return NULL;
 }
 
+/* The profile is the end of the device's name: "NVIDIA H100 MIG 1g.10gb". */
+static void list_mig_devices(nvmlDevice_t device)
+{
+	unsigned max = 0;
+
+	CALL(nvmlDeviceGetMaxMigDeviceCount, device, &max);
+	for (unsigned i = 0; i < max; i++) {
+		char name[192] = "", uuid[96] = "";
+		nvmlDevice_t mig = NULL;
+		if (CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, i,
+			 &mig) != NVML_SUCCESS)
+			continue;
+		CALL(nvmlDeviceGetName, mig, name, sizeof(name));
+		CALL(nvmlDeviceGetUUID, mig, uuid, sizeof(uuid));
+		const char *profile = strstr(name, " MIG ");
+		printf("  MIG %-11s Device %2u: (UUID: %s)\n",
+		       profile == NULL ? name : profile + strlen(" MIG "), i,
+		       uuid);
+	}
+}
+
 static void list_device(unsigned index)
 {
 	char name[96] = "", uuid[96] = "";
@@ -58,6 +79,7 @@ static void list_device(unsigned index)
 	CALL(nvmlDeviceGetName, device, name, sizeof(name));
 	CALL(nvmlDeviceGetUUID, device, uuid, sizeof(uuid));
 	printf("GPU %u: %s (UUID: %s)\n", index, name, uuid);
+	list_mig_devices(device);
 }
 
 static void print_device(unsigned index)

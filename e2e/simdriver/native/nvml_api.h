@@ -21,7 +21,10 @@ typedef enum {
 	NVML_ERROR_DRIVER_NOT_LOADED = 9,
 	NVML_ERROR_TIMEOUT = 10,
 	NVML_ERROR_GPU_IS_LOST = 15,
+	NVML_ERROR_RESET_REQUIRED = 16,
+	NVML_ERROR_IN_USE = 19,
 	NVML_ERROR_MEMORY = 20,
+	NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
 	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 	NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
@@ -178,13 +181,6 @@ NVML_PROCESS_API(nvmlDeviceGetMPSComputeRunningProcesses);
 
 NVML_API(nvmlDeviceGetRunningProcessDetailList, nvmlDevice_t device,
 	 nvmlProcessDetailList_t *list);
-
-NVML_API(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned *current,
-	 unsigned *pending);
-NVML_API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned *count);
-NVML_API(nvmlDeviceIsMigDeviceHandle, nvmlDevice_t device, unsigned *is_mig);
-NVML_API(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice_t device,
-	 unsigned index, nvmlDevice_t *mig);
 
 NVML_API(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device,
 	 unsigned long long *types);

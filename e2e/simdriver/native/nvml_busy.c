@@ -19,7 +19,8 @@ uint64_t sim_busy_ns(unsigned gpu, unsigned pid)
 	for (unsigned i = 0; copy != NULL && i < copy->high; i++) {
 		const struct compute_queue *queue = &copy->queues[i];
 
-		if (queue->owner != 0 && queue->gpu == gpu &&
+		if (queue->owner != 0 &&
+		    compute_card(copy, queue) == gpu &&
 		    ledger_lives((unsigned)(queue->owner >> 32) - 1,
 				 (uint32_t)queue->owner, &owner) &&
 		    owner == pid)

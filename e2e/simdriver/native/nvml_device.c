@@ -47,6 +47,10 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 	for (unsigned i = 0; i < nvml.device_count; i++)
 		if (strcmp(nvml.devices[i].gpu->uuid, uuid) == 0)
 			return found(i, device);
+	for (unsigned i = 0; i < nvml.device_count; i++)
+		if (mig_device_of_uuid(&nvml.devices[i], uuid, device) ==
+		    NVML_SUCCESS)
+			return NVML_SUCCESS;
 	return NVML_ERROR_NOT_FOUND;
 }
 
@@ -83,13 +87,17 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id,
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned length)
 {
-	ENTER_DEVICE(device, text);
+	ENTER_ANY(device, text);
+	if (device->compute != NULL)
+		return mig_device_name(device, text, length);
 	return nvml_text(device->gpu->name, text, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned length)
 {
-	ENTER_DEVICE(device, text);
+	ENTER_ANY(device, text);
+	if (device->compute != NULL)
+		return mig_device_uuid(device, text, length);
 	return nvml_text(device->gpu->uuid, text, length);
 }
 
@@ -102,29 +110,31 @@ nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *text,
 	return nvml_text(device->gpu->serial, text, length);
 }
 
-#define GETTER(name, expression) \
+#define GETTER(name, enter, expression) \
 	nvmlReturn_t name(nvmlDevice_t device, unsigned *value) \
 	{ \
-		ENTER_DEVICE(device, value); \
+		enter(device, value); \
 		*value = (expression); \
 		return NVML_SUCCESS; \
 	} \
 	_Static_assert(1, #name)
 
-GETTER(nvmlDeviceGetIndex, device->index);
-GETTER(nvmlDeviceGetMinorNumber, device->gpu->minor);
-GETTER(nvmlDeviceGetArchitecture, device->gpu->architecture);
-GETTER(nvmlDeviceGetBrand, device->gpu->brand);
-GETTER(nvmlDeviceGetNumGpuCores, device->gpu->cores);
-GETTER(nvmlDeviceGetVirtualizationMode, device->gpu->virtualization);
-GETTER(nvmlDeviceGetMultiGpuBoard, 0);
-GETTER(nvmlDeviceGetComputeMode, 0);	 /* default: many processes */
-GETTER(nvmlDeviceGetPersistenceMode, 1); /* enabled */
+GETTER(nvmlDeviceGetIndex, ENTER_ANY,
+       device->compute == NULL ? device->index : mig_device_index(device));
+GETTER(nvmlDeviceGetMinorNumber, ENTER_DEVICE, device->gpu->minor);
+GETTER(nvmlDeviceGetArchitecture, ENTER_ANY, device->gpu->architecture);
+GETTER(nvmlDeviceGetBrand, ENTER_ANY, device->gpu->brand);
+GETTER(nvmlDeviceGetNumGpuCores, ENTER_DEVICE, device->gpu->cores);
+GETTER(nvmlDeviceGetVirtualizationMode, ENTER_DEVICE,
+       device->gpu->virtualization);
+GETTER(nvmlDeviceGetMultiGpuBoard, ENTER_DEVICE, 0);
+GETTER(nvmlDeviceGetComputeMode, ENTER_ANY, 0); /* default: many processes */
+GETTER(nvmlDeviceGetPersistenceMode, ENTER_DEVICE, 1); /* enabled */
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 						int *minor)
 {
-	ENTER_DEVICE(device, major);
+	ENTER_ANY(device, major);
 	if (minor == NULL)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*major = (int)device->gpu->cc_major;

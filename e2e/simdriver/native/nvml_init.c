@@ -1,5 +1,5 @@
 /* nvmlInit, and what every call asks first. */
-#include "nvml_state.h"
+#include "nvml_handle.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,13 +24,16 @@ static nvmlReturn_t find_devices(void)
 	if (!have_control_node() ||
 	    !sim_hardware_load(nvml.root, &nvml.hardware))
 		return NVML_ERROR_DRIVER_NOT_LOADED;
+	handles_drop();
 	nvml.device_count = 0;
 	for (unsigned i = 0; i < nvml.hardware.gpu_count; i++) {
 		const struct sim_gpu *gpu = &nvml.hardware.gpus[i];
 		if (!sim_gpu_visible(nvml.root, gpu))
 			continue;
 		unsigned index = nvml.device_count++;
-		nvml.devices[index] = (struct nvmlDevice_st){ gpu, i, index };
+		nvml.devices[index] = (struct nvmlDevice_st){
+			gpu, i, index, NULL
+		};
 	}
 	return NVML_SUCCESS;
 }
@@ -95,6 +98,9 @@ nvmlReturn_t nvml_enter_device(const char *function, nvmlDevice_t device)
 
 	if (result != NVML_SUCCESS)
 		return result;
+	/* With which error the real one refuses a MIG device is not known. */
+	if (nvml_is_mig_device(device))
+		return NVML_ERROR_NOT_SUPPORTED;
 	if (device < nvml.devices ||
 	    device >= nvml.devices + nvml.device_count)
 		return NVML_ERROR_INVALID_ARGUMENT;
@@ -130,7 +136,10 @@ const char *nvmlErrorString(nvmlReturn_t result)
 		{ NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded" },
 		{ NVML_ERROR_TIMEOUT, "Timeout" },
 		{ NVML_ERROR_GPU_IS_LOST, "GPU is lost" },
+		{ NVML_ERROR_RESET_REQUIRED, "GPU requires reset" },
+		{ NVML_ERROR_IN_USE, "In use by another client" },
 		{ NVML_ERROR_MEMORY, "Insufficient Memory" },
+		{ NVML_ERROR_INSUFFICIENT_RESOURCES, "Insufficient Resources" },
 		{ NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
 		  "Argument version mismatch" },
 	};

@@ -16,24 +16,16 @@
 	_Static_assert(1, #name)
 
 UNSUPPORTED(nvmlDeviceGetAddressingMode);
-UNSUPPORTED(nvmlDeviceGetAttributes_v2); /* only of MIG devices */
 UNSUPPORTED(nvmlDeviceGetBoardId);
 UNSUPPORTED(nvmlDeviceGetBoardPartNumber);
 UNSUPPORTED(nvmlDeviceGetClockInfo);
-UNSUPPORTED(nvmlDeviceGetComputeInstanceId);
 UNSUPPORTED(nvmlDeviceGetCpuAffinity);
-UNSUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle);
 UNSUPPORTED(nvmlDeviceGetEccMode);
 UNSUPPORTED(nvmlDeviceGetEncoderUtilization);
 UNSUPPORTED(nvmlDeviceGetDecoderUtilization);
 UNSUPPORTED(nvmlDeviceGetFieldValues);
 UNSUPPORTED(nvmlDeviceGetGpuFabricInfo);
 UNSUPPORTED(nvmlDeviceGetGpuFabricInfoV);
-UNSUPPORTED(nvmlDeviceGetGpuInstanceId);
-UNSUPPORTED(nvmlDeviceGetGpuInstancePossiblePlacements_v2);
-UNSUPPORTED(nvmlDeviceGetGpuInstanceProfileInfo);
-UNSUPPORTED(nvmlDeviceGetGpuInstanceProfileInfoV);
-UNSUPPORTED(nvmlDeviceGetGpuInstances);
 UNSUPPORTED(nvmlDeviceGetGspFirmwareVersion);
 UNSUPPORTED(nvmlDeviceGetMemoryAffinity);
 UNSUPPORTED(nvmlDeviceGetMemoryErrorCounter);
@@ -48,6 +40,3 @@ UNSUPPORTED(nvmlDeviceGetTopologyCommonAncestor);
 UNSUPPORTED(nvmlDeviceGetTotalEccErrors);
 UNSUPPORTED(nvmlDeviceGetTotalEnergyConsumption);
 UNSUPPORTED(nvmlDeviceGetVbiosVersion);
-UNSUPPORTED(nvmlDeviceSetMigMode);
-UNSUPPORTED(nvmlDeviceCreateGpuInstance);
-UNSUPPORTED(nvmlDeviceCreateGpuInstanceWithPlacement);

@@ -1,6 +1,7 @@
 /*
  * How busy a device is, in whole percent of the last second, noted six times a
- * second; and which processes keep it so. Memory counts as idle.
+ * second; and which processes keep it so. Memory counts as idle. Nothing of it
+ * is told of a card in MIG mode.
  */
 #include "compute.h"
 #include "nvml_state.h"
@@ -27,6 +28,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device,
 					   nvmlUtilization_t *rates)
 {
 	ENTER_DEVICE(device, rates);
+	if (nvml_divided(device))
+		return NVML_ERROR_NOT_SUPPORTED;
 	*rates = (nvmlUtilization_t){ 0, 0 };
 	struct compute *c = open_state();
 	if (c != NULL) {
@@ -81,6 +84,8 @@ nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 	unsigned long long noted;
 
 	ENTER_DEVICE(device, count);
+	if (nvml_divided(device))
+		return NVML_ERROR_NOT_SUPPORTED;
 	unsigned n = collect(device, last_seen, found, &noted);
 	nvmlReturn_t result = answer(n, samples != NULL, count);
 	for (unsigned i = 0; result == NVML_SUCCESS && i < n; i++)
@@ -100,6 +105,8 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 	unsigned long long noted;
 
 	ENTER_DEVICE(device, all);
+	if (nvml_divided(device))
+		return NVML_ERROR_NOT_SUPPORTED;
 	if (all->version != NVML_VERSIONED(nvmlProcessesUtilizationInfo_t, 1))
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	unsigned n = collect(device, all->lastSeenTimeStamp, found, &noted);

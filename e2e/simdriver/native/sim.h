@@ -21,6 +21,23 @@ enum sim_virtualization {
 	SIM_VIRT_VGPU = 2,
 };
 
+#define SIM_MAX_PROFILES 18 /* NVML_GPU_INSTANCE_PROFILE_COUNT */
+#define SIM_MAX_STARTS 8
+
+/* A size of partition that a card can be divided into: a MIG profile. */
+struct sim_mig_profile {
+	char name[32];	/* "1g.10gb+me" */
+	unsigned index; /* NVML_GPU_INSTANCE_PROFILE_* */
+	unsigned id;	/* what NVML calls its ID */
+	unsigned slices, instances;
+	uint64_t memory_mib;
+	unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa;
+	unsigned p2p, graphics;
+	unsigned size; /* in memory slices */
+	unsigned start_count;
+	unsigned starts[SIM_MAX_STARTS];
+};
+
 /* One card of the description. */
 struct sim_gpu {
 	char name[96];
@@ -38,6 +55,8 @@ struct sim_gpu {
 	unsigned multiprocessors, cores;
 	unsigned mig_max; /* MIG devices it can hold; 0: not MIG capable */
 	unsigned virtualization;
+	unsigned profile_count;
+	struct sim_mig_profile profiles[SIM_MAX_PROFILES];
 };
 
 struct sim_hardware {
@@ -53,6 +72,27 @@ struct sim_hardware {
 bool sim_root_of(const void *address, char root[SIM_PATH_MAX]);
 bool sim_path(char out[SIM_PATH_MAX], const char *root, const char *relative);
 bool sim_gpu_visible(const char *root, const struct sim_gpu *gpu);
+/* A file that stands for the hardware, open for writing or only for reading. A
+ * container may have the root read-only and yet the hardware itself where every
+ * container has it, at /run/nvidia-sim. -1 on failure. */
+int sim_state_open(const char *root, const char *name, bool *writable);
+
+/* Capabilities of MIG: nodes /dev/nvidia-caps/nvidia-cap<minor>. The driver
+ * numbers those of 15 instances of each card, and of 8 in each of them. */
+#define SIM_CAP_CONFIG 1u
+#define SIM_CAP_MONITOR 2u
+bool sim_cap_visible(const char *root, unsigned minor);
+
+static inline unsigned sim_cap_instance(unsigned gpu_minor, unsigned instance)
+{
+	return 3 + gpu_minor * 15 * 9 + instance * 9;
+}
+
+static inline unsigned sim_cap_compute(unsigned gpu_minor, unsigned instance,
+				       unsigned compute)
+{
+	return sim_cap_instance(gpu_minor, instance) + 1 + compute;
+}
 
 /* hardware.c. False when the file is missing or not understood. */
 bool sim_hardware_load(const char *root, struct sim_hardware *hardware);
