@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 
@@ -32,6 +33,9 @@ func (p *plan) makeHardware(ctx context.Context) error {
 			return fmt.Errorf("make the hardware of node %s: %w", node.Name, err)
 		}
 		node.Mounts = append(slices.Clip(node.Mounts), Mount{Source: root.Path, Target: nodeDriverRoot})
+		if _, err := os.Stat(root.ProcDriver()); err == nil {
+			node.Mounts = append(node.Mounts, Mount{Source: root.ProcDriver(), Target: "/proc/driver", ReadOnly: true})
+		}
 		node.ContainerMounts = append(slices.Clip(node.ContainerMounts),
 			Mount{Source: nodeDriverRoot + containerHardware, Target: containerHardware})
 	}

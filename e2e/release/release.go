@@ -69,6 +69,10 @@ func Upgrade(ctx context.Context, c *cluster.Cluster, args ...string) error {
 		"--namespace", Namespace, "--create-namespace", "--wait", "--timeout", "2m",
 		"--set", "nvidiaDriverRoot=/run/nvidia/driver",
 		"--set", "contextReserve=0", // what simulated contexts cost
+		// The container toolkit looks for the capabilities of MIG in its own /proc, where
+		// a driver in the kernel would have them in every mount of it. The node's has them.
+		"--set-json", `kubeletPlugin.extraVolumes=[{"name":"host-proc","hostPath":{"path":"/proc"}}]`,
+		"--set-json", `kubeletPlugin.containers.plugin.extraVolumeMounts=[{"name":"host-proc","mountPath":"/proc"}]`,
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "image.pullPolicy=Never",
 	}, args...)...)
 	return err
