@@ -109,7 +109,9 @@ func TestNVCDIDescribesAMIGDevice(t *testing.T) {
 	}
 }
 
-func ownMounts(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS} }
+func ownMounts(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+}
 
 // seeProcDriver lets this process, which has its own mounts, see a root's table of
 // capabilities as it would see a driver's.
