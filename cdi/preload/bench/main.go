@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -76,14 +77,19 @@ var all = []series{
 func main() {
 	pairs := flag.Int("pairs", 11, "how many pairs of runs, bare and with the library, a series has")
 	source := flag.String("dir", "cdi/preload", "the folder of the library's Makefile")
+	focus := flag.String("focus", ".", "a regular expression: only series whose name matches")
 	flag.Parse()
-	if err := bench(*source, *pairs); err != nil {
+	if err := bench(*source, *pairs, *focus); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(source string, pairs int) error {
+func bench(source string, pairs int, focus string) error {
+	matching, err := regexp.Compile(focus)
+	if err != nil {
+		return fmt.Errorf("-focus: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "aliquot-bench-")
 	if err != nil {
 		return err
@@ -95,6 +101,9 @@ func bench(source string, pairs int) error {
 	}
 	describe(pairs)
 	for _, series := range all {
+		if !matching.MatchString(series.name) {
+			continue
+		}
 		if err := s.measure(series, pairs); err != nil {
 			return fmt.Errorf("%s: %w", series.name, err)
 		}

@@ -52,6 +52,14 @@ typedef void *dlvsym_function(void *, const char *, const char *);
 dlsym_function *aq_real_dlsym __attribute__((visibility("hidden")));
 dlvsym_function *aq_real_dlvsym __attribute__((visibility("hidden")));
 
+/* Found by name too: before glibc 2.34 they are in libdl, and to need that would
+ * make every process load it. One that has no libdl from its start cannot load
+ * CUDA there. */
+typedef void *dlopen_function(const char *, int);
+typedef char *dlerror_function(void);
+static dlopen_function *real_dlopen;
+static dlerror_function *real_dlerror;
+
 static void *no_dlsym(void *handle, const char *name)
 {
 	(void)handle;
@@ -76,12 +84,21 @@ static void __attribute__((constructor)) find_dlsym(void)
 		return;
 	plain = (dlsym_function *)aq_elf_next("dlsym");
 	versioned = (dlvsym_function *)aq_elf_next("dlvsym");
+	real_dlopen = (dlopen_function *)aq_elf_next("dlopen");
+	real_dlerror = (dlerror_function *)aq_elf_next("dlerror");
 	if (!plain)
 		aq_say("no dlsym in this process: no CUDA");
 	__atomic_store_n(&aq_real_dlvsym, versioned ? versioned : no_dlvsym,
 			 __ATOMIC_RELEASE);
 	__atomic_store_n(&aq_real_dlsym, plain ? plain : no_dlsym,
 			 __ATOMIC_RELEASE);
+}
+
+/* A library's handle if the process has it. */
+static void *loaded(const char *library)
+{
+	return real_dlopen ? real_dlopen(library, RTLD_LAZY | RTLD_NOLOAD) :
+			     NULL;
 }
 
 static void **real_member(const struct function *f)
@@ -249,7 +266,7 @@ static bool bind(void *handle, const char *library, bool cuda, bool *bound)
 	aq_lock(&bind_lock);
 	if (!*bound) {
 		if (!handle)
-			handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+			handle = loaded(library);
 		if (handle) {
 			bind_from(handle, wrapped, COUNT(wrapped), cuda);
 			bind_from(handle, called, COUNT(called), cuda);
@@ -259,7 +276,9 @@ static bool bind(void *handle, const char *library, bool cuda, bool *bound)
 			}
 			__atomic_store_n(bound, true, __ATOMIC_RELEASE);
 		}
-		dlerror(); /* the host has not asked for what was not found */
+		/* The host has not asked for what was not found. */
+		if (real_dlerror)
+			real_dlerror();
 	}
 	aq_unlock(&bind_lock);
 	return *bound;
@@ -348,7 +367,7 @@ void *aq_dlsym_filter(struct arguments *a)
 		return f->wrapper;
 	/* The driver has no such function: neither have we. Asked of libc, the
 	 * real one says no, and sets dlerror. */
-	a->handle = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	a->handle = loaded("libc.so.6");
 	return NULL;
 }
 
