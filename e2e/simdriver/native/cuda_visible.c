@@ -138,7 +138,7 @@ void devices_find(void)
 
 	cuda.device_count = 0;
 	ledger_choose(&none);
-	mig_open(cuda.root);
+	mig_open_to_read(cuda.root);
 	for (unsigned i = 0; i < cuda.hardware.gpu_count; i++) {
 		if (!sim_gpu_visible(cuda.root, &cuda.hardware.gpus[i]))
 			continue;
@@ -154,6 +154,7 @@ bool device_there(unsigned gpu)
 {
 	struct mig_card card;
 
+	mig_open_to_read(cuda.root); /* it may have been empty before */
 	mig_read(gpu, &card);
 	for (int i = 0; i < cuda.device_count; i++) {
 		const struct ledger_partition *p = &cuda.devices[i].partition;

@@ -68,6 +68,8 @@ struct mig_file {
 /* Maps the file. A second call keeps what the first one opened; false: it cannot
  * be read. */
 bool mig_open(const char *root);
+/* For a process that never changes it, and holds no descriptor for that. */
+bool mig_open_to_read(const char *root);
 /* A copy in which no instance is half that of one and half of its successor. */
 void mig_read(unsigned card, struct mig_card *copy);
 /* The file, which nobody else changes until unlock; NULL: may only be read. */

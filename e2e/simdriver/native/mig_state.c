@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file stays open: to close any descriptor of it would drop the lock. */
+/* Where the file is locked it stays open: to close it would drop the lock. */
 static struct {
 	pthread_mutex_t mutex; /* record locks do not tell threads apart */
 	struct mig_file *map;
@@ -57,11 +57,11 @@ static bool initialise(void)
 	return good;
 }
 
-static bool map_file(void)
+static bool map_file(int fd, bool writable)
 {
-	int protection = PROT_READ | (self.writable ? PROT_WRITE : 0);
+	int protection = PROT_READ | (writable ? PROT_WRITE : 0);
 	void *at = mmap(NULL, sizeof(struct mig_file), protection, MAP_SHARED,
-			self.fd, 0);
+			fd, 0);
 
 	if (at == MAP_FAILED)
 		return false;
@@ -75,10 +75,16 @@ static bool map_file(void)
 	return true;
 }
 
-static bool open_locked(const char *root)
+/* Nobody has divided a card yet: there is nothing to read, now. */
+static bool is_empty(int fd)
 {
 	struct stat st;
 
+	return fstat(fd, &st) == 0 && st.st_size == 0;
+}
+
+static bool open_locked(const char *root)
+{
 	if (self.map != NULL)
 		return true;
 	if (self.fd < 0)
@@ -86,11 +92,8 @@ static bool open_locked(const char *root)
 	if (self.fd < 0)
 		return false;
 	if (self.writable)
-		return initialise() && map_file();
-	/* Nobody has divided a card yet: there is nothing to read, now. */
-	if (fstat(self.fd, &st) == 0 && st.st_size == 0)
-		return true;
-	return map_file();
+		return initialise() && map_file(self.fd, true);
+	return is_empty(self.fd) || map_file(self.fd, false);
 }
 
 bool mig_open(const char *root)
@@ -98,6 +101,22 @@ bool mig_open(const char *root)
 	pthread_mutex_lock(&self.mutex);
 	bool opened = open_locked(root);
 	pthread_mutex_unlock(&self.mutex);
+	return opened;
+}
+
+bool mig_open_to_read(const char *root)
+{
+	char path[SIM_PATH_MAX];
+
+	if (self.map != NULL)
+		return true;
+	if (!sim_path(path, root, "run/nvidia-sim/mig"))
+		return false;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	bool opened = is_empty(fd) || map_file(fd, false);
+	close(fd);
 	return opened;
 }
 
