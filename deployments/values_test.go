@@ -47,10 +47,14 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "account neither made nor named", set: "serviceAccount.create=false", want: []string{"serviceAccount.name", "required"}},
 		{name: "class without name", set: `deviceClasses=[{"selectors":["true"]}]`, json: true, want: []string{"/deviceClasses/0", "name"}},
 		{name: "class name", set: `deviceClasses=[{"name":"My_Class"}]`, json: true, want: []string{"/deviceClasses/0/name", "My_Class"}},
-		{name: "class twice", set: `deviceClasses=[{"name":"a"},{"name":"a"}]`, json: true, want: []string{`deviceClasses: name "a" stands there twice`}},
+		{name: "class twice", set: `deviceClasses=[{"name":"a"},{"name":"a"}]`, json: true, want: []string{`deviceClasses and migProfiles: name "a" stands there twice`}},
 		{name: "extended resource twice", set: `deviceClasses=[{"name":"a","extendedResourceName":"a/a"},{"name":"b","extendedResourceName":"a/a"}]`, json: true,
-			want: []string{`deviceClasses: extendedResourceName "a/a" stands there twice`}},
+			want: []string{`deviceClasses and migProfiles: extendedResourceName "a/a" stands there twice`}},
 		{name: "extended resource without domain", set: `deviceClasses=[{"name":"a","extendedResourceName":"gpu"}]`, json: true, want: []string{"/deviceClasses/0/extendedResourceName"}},
+		{name: "class of another type", set: `deviceClasses=[{"name":"a","type":"vgpu"}]`, json: true, want: []string{"/deviceClasses/0/type"}},
+		{name: "MIG profile", set: `migProfiles=["1g.10gb' || true"]`, json: true, want: []string{"/migProfiles/0"}},
+		{name: "MIG profile twice", set: `migProfiles=["1g.10gb","1g.10gb"]`, json: true, want: []string{`name "mig-1g.10gb.gpu.aliquot.dev" stands there twice`}},
+		{name: "MIG profile of a class", set: `deviceClasses=[{"name":"a","extendedResourceName":"nvidia.com/mig-1g.10gb"}]`, json: true, want: []string{`extendedResourceName "nvidia.com/mig-1g.10gb" stands there twice`}},
 		{name: "config of a class", set: `deviceClasses=[{"name":"a","config":[]}]`, json: true, want: []string{"/deviceClasses/0", "config", "not allowed"}},
 	}
 	for _, tc := range tests {

@@ -21,22 +21,42 @@ const (
 	AttributeComputeCapability resourceapi.QualifiedName = "cudaComputeCapability"
 	AttributeDriverVersion     resourceapi.QualifiedName = "driverVersion"
 	AttributeCUDADriverVersion resourceapi.QualifiedName = "cudaDriverVersion"
+
+	// Of partitions only. A partition that is made when it is needed has no UUID before.
+	AttributeProfile     resourceapi.QualifiedName = "profile"
+	AttributeParentUUID  resourceapi.QualifiedName = "parentUUID"
+	AttributeParentIndex resourceapi.QualifiedName = "parentIndex"
 )
 
-// TypeGPU is the value of AttributeType for a GPU that may be shared.
-const TypeGPU = "gpu"
+// The values of AttributeType.
+const (
+	TypeGPU = "gpu" // a GPU, whole or shared
+	TypeMIG = "mig" // a partition of a GPU, whole or shared
+)
 
 // Capacities of a device. They are published, and must be requested, without a domain: the scheduler of Kubernetes 1.37
 // compares capacity names literally (kubernetes/kubernetes#140650).
 const (
 	CapacityMemory resourceapi.QualifiedName = "memory" // bytes of device memory
-	CapacityCores  resourceapi.QualifiedName = "cores"  // percent of the GPU's time, 0 to 100; 0 is best effort
+	CapacityCores  resourceapi.QualifiedName = "cores"  // percent of the device's time, 0 to 100; 0 is best effort
+
+	// Of partitions only: what hardware gives them.
+	CapacityMultiprocessors resourceapi.QualifiedName = "multiprocessors"
+	CapacityCopyEngines     resourceapi.QualifiedName = "copyEngines"
+	CapacityDecoders        resourceapi.QualifiedName = "decoders"
+	CapacityEncoders        resourceapi.QualifiedName = "encoders"
+	CapacityJPEGEngines     resourceapi.QualifiedName = "jpegEngines"
+	CapacityOFAEngines      resourceapi.QualifiedName = "ofaEngines"
 )
+
+// TaintReconfiguring is the key of the taint that keeps new claims from a GPU whose partitions an administrator is
+// changing.
+const TaintReconfiguring = DriverName + "/reconfiguring"
 
 // MemoryStep is the unit in which memory is shared out, in bytes: requests are rounded up to it.
 const MemoryStep = 1 << 20
 
-// AllCores is the value of CapacityCores that stands for the whole GPU, in percent.
+// AllCores is the value of CapacityCores that stands for the whole device, in percent.
 const AllCores = 100
 
 // Consumed returns what an allocation consumed of a capacity, and whether it says so at all. Schedulers spell the name

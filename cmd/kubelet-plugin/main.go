@@ -97,6 +97,7 @@ func run(ctx context.Context, f flags) error {
 		RegistrarDir:      f.registrarDir,
 		Layout:            layout,
 		Hardware:          node,
+		Partitioner:       node,
 		Client:            client,
 		Events:            broadcaster.NewRecorder(scheme.Scheme, v1alpha1.DriverName),
 		DiscoveryInterval: f.discovery,

@@ -127,6 +127,9 @@ func (s *spec) allocatable(ctx context.Context) map[string]uint64 {
 		return nil
 	}
 	for _, device := range devices {
+		if *device.Attributes[v1alpha1.AttributeType].StringValue != v1alpha1.TypeGPU {
+			continue // a partition's memory is of its GPU
+		}
 		capacity := device.Capacity[v1alpha1.CapacityMemory].Value
 		memory[*device.Attributes[v1alpha1.AttributeUUID].StringValue] = uint64(capacity.Value())
 	}

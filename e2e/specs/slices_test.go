@@ -34,7 +34,9 @@ func TestEveryNodeOffersItsGPUs(t *testing.T) {
 		})
 		got, err := s.devices(t.Context(), node.Name)
 		s.must(err)
-		slices.SortFunc(got, func(a, b resourceapi.Device) int { return strings.Compare(a.Name, b.Name) })
+		for _, devices := range [][]resourceapi.Device{got, want} {
+			slices.SortFunc(devices, func(a, b resourceapi.Device) int { return strings.Compare(a.Name, b.Name) })
+		}
 		for i := range got {
 			withoutPlace(got[i])
 			withoutPlace(want[i])
@@ -57,7 +59,7 @@ func (s *spec) described(node scenario.Node) []resourceapi.Device {
 	var devices []resourceapi.Device
 	for i, gpu := range gpus {
 		gpu.UUID = ledger.GPUs[i].UUID // each node has its own
-		devices = append(devices, inventory.Device(gpu))
+		devices = append(devices, inventory.Devices(gpu)...)
 	}
 	return devices
 }

@@ -3,9 +3,10 @@ package driver
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -14,48 +15,50 @@ import (
 	"aliquot.dev/aliquot/internal/inventory"
 )
 
-// node is what the last discovery found.
-type node struct {
-	err       error // why nothing can be prepared now; devices are then those known before
-	devices   []gpu.Device
-	common    specs.ContainerEdits
-	edits     map[string]specs.ContainerEdits // by GPU UUID
-	skipped   []string                        // why other GPUs are left out, as it was told
-	published []gpu.Device                    // nil until something was published
-}
-
-// byName finds a GPU by the name under which it is published.
-func (n node) byName(name string) (gpu.Device, bool) {
-	for _, device := range n.devices {
-		if device.Name() == name {
-			return device, true
-		}
-	}
-	return gpu.Device{}, false
-}
-
 // discover asks the hardware anew. When the hardware does not answer, what was known stays published, since running
 // pods hold it, but nothing is prepared until it answers again.
 func (d *Driver) discover(ctx context.Context) error {
-	devices, skipped, err := d.config.Hardware.Devices()
-	var common specs.ContainerEdits
-	var edits map[string]specs.ContainerEdits
-	if err == nil {
-		common, edits, err = d.config.Hardware.Edits(uuids(devices))
+	for {
+		before := d.partitionChanges()
+		devices, skipped, err := d.config.Hardware.Devices()
+		var common specs.ContainerEdits
+		var edits map[string]specs.ContainerEdits
+		if err == nil {
+			common, edits, err = d.config.Hardware.Edits(uuids(devices))
+		}
+		if d.found(ctx, before, node{devices: devices, common: common, edits: edits}, skipped, err) {
+			return err
+		}
 	}
+}
+
+func (d *Driver) partitionChanges() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.report(ctx, devices, skipped, err)
+	return d.changes
+}
+
+// found takes over what a discovery says, unless partitions were made or removed while it was under way: it may not
+// tell which.
+func (d *Driver) found(ctx context.Context, before int, n node, skipped []error, err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.changes != before {
+		return false
+	}
+	d.report(ctx, n.devices, skipped, err)
 	d.node.err = err
 	d.setReady(err)
 	if err != nil {
-		return err
+		return true
 	}
-	d.node.devices, d.node.common, d.node.edits = append([]gpu.Device{}, devices...), common, edits
-	for _, device := range devices {
+	d.reportPartitions(n)
+	d.node.devices, d.node.common, d.node.edits = append([]gpu.Device{}, n.devices...), n.common, n.edits
+	for _, device := range n.devices {
 		d.ledger.SetGPU(device.UUID, device.Allocatable(v1alpha1.MemoryStep))
 	}
-	return nil
+	d.follow()
+	return true
 }
 
 // report tells of what changed since the last discovery: once, not each minute.
@@ -104,37 +107,43 @@ func (d *Driver) reportSkipped(ctx context.Context, skipped []error) {
 // publish tells the scheduler of the node's GPUs if they changed. Only Start calls it, and it holds no lock while it
 // waits for the API server: unpreparing must not wait with it.
 func (d *Driver) publish(ctx context.Context) {
-	devices, changed := d.unpublished()
+	resources, changed := d.unpublished()
 	if !changed {
 		return
 	}
-	if err := d.helper.Load().PublishResources(ctx, inventory.Resources(d.config.NodeName, devices)); err != nil {
-		err = fmt.Errorf("publish %d GPUs: %w", len(devices), err)
+	if err := d.helper.Load().PublishResources(ctx, resources); err != nil {
+		err = fmt.Errorf("publish the GPUs: %w", err)
 		klog.FromContext(ctx).Error(err, "Publish")
 		d.warnNode("PublishFailed", "Publish", "%v", err)
 		return
 	}
-	klog.FromContext(ctx).Info("Published", "gpus", len(devices))
+	klog.FromContext(ctx).Info("Published", "slices", len(resources.Pools[inventory.PoolName(d.config.NodeName)].Slices))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.node.published = devices
+	d.published = &resources
 }
 
 // unpublished is what is to be published, and whether that differs from what was.
-func (d *Driver) unpublished() ([]gpu.Device, bool) {
+func (d *Driver) unpublished() (resourceslice.DriverResources, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	devices := d.node.devices
-	if devices == nil {
-		devices = []gpu.Device{}
-	}
-	return devices, d.node.published == nil || !reflect.DeepEqual(devices, d.node.published)
+	resources := inventory.Resources(d.config.NodeName, d.offers().devices, d.taints())
+	return resources, d.published == nil || !equality.Semantic.DeepEqual(resources, *d.published)
 }
 
+// uuids are those of all that containers can be given now: of a GPU in MIG mode its partitions.
 func uuids(devices []gpu.Device) []string {
 	uuids := make([]string, 0, len(devices))
 	for _, device := range devices {
-		uuids = append(uuids, device.UUID)
+		if device.MIG == nil || !device.MIG.Enabled {
+			uuids = append(uuids, device.UUID)
+			continue
+		}
+		for _, p := range device.MIG.Partitions {
+			if p.UUID != "" {
+				uuids = append(uuids, p.UUID)
+			}
+		}
 	}
 	return uuids
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -35,8 +36,22 @@ import (
 type Hardware interface {
 	// Devices lists the GPUs that answer; skipped says why others are left out.
 	Devices() (devices []gpu.Device, skipped []error, err error)
-	// Edits are what the NVIDIA driver needs in each container, and for each GPU by its UUID.
-	Edits(uuids []string) (common specs.ContainerEdits, byGPU map[string]specs.ContainerEdits, err error)
+	// Edits are what the NVIDIA driver needs in each container, and for each GPU or partition by its UUID. A partition of
+	// which that cannot be found is left out.
+	Edits(uuids []string) (common specs.ContainerEdits, byUUID map[string]specs.ContainerEdits, err error)
+}
+
+// Partitioner divides GPUs.
+type Partitioner interface {
+	// FindPartition looks for one at an exact place. It has no UUID if it is half made or divided further.
+	FindPartition(uuid, profile string, place gpu.Placement) (gpu.Partition, bool, error)
+	// CreatePartition makes one, in MIG mode, which it turns on if that takes no reset. One that is there is completed.
+	// When it fails, all is as it was.
+	CreatePartition(uuid, profile string, place gpu.Placement) (gpu.Partition, error)
+	// DestroyPartition removes one. One that is not there is no error.
+	DestroyPartition(uuid, profile string, place gpu.Placement) error
+	// SetMIGMode turns MIG mode on or off where that takes no reset.
+	SetMIGMode(uuid string, enable bool) error
 }
 
 // Config is what New needs.
@@ -46,6 +61,7 @@ type Config struct {
 	RegistrarDir string // where the kubelet looks for plugins, "/var/lib/kubelet/plugins_registry"
 	Layout       cdi.Layout
 	Hardware     Hardware
+	Partitioner  Partitioner
 	Client       kubernetes.Interface
 	Events       events.EventRecorder
 	// DiscoveryInterval is how often GPUs are looked for and claims reconciled; 0 is a minute. After a failure it is done
@@ -61,6 +77,7 @@ type Config struct {
 type Driver struct {
 	config  Config
 	records records
+	marks   marks
 	store   *cdi.Store
 	usage   *usage.Loop                          // nil: shares are not measured
 	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
@@ -70,7 +87,15 @@ type Driver struct {
 	ledger *quota.Ledger
 	booked map[types.UID]record // what the ledger holds
 	node   node
-	lost   map[string]bool // UIDs of claims whose record could not be read and was not yet rebuilt
+	// changes counts the partitions made and removed, so that a discovery that was under way is known to be stale.
+	changes   int
+	ours      map[slot]bool                  // the slots that are marked
+	published *resourceslice.DriverResources // nil until something was
+	lost      map[string]bool                // UIDs of claims whose record could not be read and was not yet rebuilt
+
+	reconfiguring atomic.Bool            // an administrator is changing the node's partitions
+	wake          chan struct{}          // asks Start for a discovery at once
+	scheduler     atomic.Pointer[string] // the version of a Kubernetes that mixes shares and partitions up, or ""; nil: not known yet
 
 	ready atomic.Pointer[error] // why the driver is not ready; points to nil when it is
 }
@@ -89,11 +114,14 @@ func New(config Config) (*Driver, error) {
 	d := &Driver{
 		config:  config,
 		records: records{dir: filepath.Join(config.DataDir, "claims")},
+		marks:   newMarks(filepath.Join(config.DataDir, "partitions")),
+		ours:    map[slot]bool{},
 		store:   store,
 		fatal:   func(error) {},
 		ledger:  quota.NewLedger(),
 		booked:  map[types.UID]record{},
 		lost:    map[string]bool{},
+		wake:    make(chan struct{}, 1),
 	}
 	if config.Processes != nil {
 		d.usage = usage.New(usage.Config{
@@ -135,8 +163,10 @@ func (d *Driver) Start(ctx context.Context) error {
 	d.helper.Store(helper)
 	defer helper.Stop()
 	defer d.measure(ctx)()
+	defer d.watchNode(ctx)()
 	for {
 		d.publish(ctx)
+		d.askVersion(ctx)
 		wait := d.config.DiscoveryInterval
 		if found != nil {
 			wait = min(wait, retryEvery)
@@ -148,6 +178,7 @@ func (d *Driver) Start(ctx context.Context) error {
 			}
 			return nil
 		case <-time.After(wait):
+		case <-d.wake:
 		}
 		found = d.discover(ctx)
 		d.reconcile(ctx)

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -11,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,24 +41,98 @@ const (
 	h100Bytes = 81008 << 20
 )
 
-// fakeHardware answers as it is told.
+// fakeHardware answers as it is told, and is divided as it is asked.
 type fakeHardware struct {
 	devices []gpu.Device
 	skipped []error
 	err     error
-	noEdits error // what Edits returns
+	noEdits error            // what Edits returns
+	refuses map[string]error // what changes of partitions return, by "create", "destroy" or "mode"
+	made    int              // partitions, ever
 }
 
+// Devices gives a copy: what the driver was told does not change when the hardware does.
 func (h *fakeHardware) Devices() ([]gpu.Device, []error, error) {
-	return h.devices, h.skipped, h.err
+	devices := slices.Clone(h.devices)
+	for i, device := range devices {
+		if device.MIG != nil {
+			mig := *device.MIG
+			mig.Partitions = slices.Clone(mig.Partitions)
+			devices[i].MIG = &mig
+		}
+	}
+	return devices, h.skipped, h.err
 }
 
 func (h *fakeHardware) Edits(uuids []string) (specs.ContainerEdits, map[string]specs.ContainerEdits, error) {
-	byGPU := map[string]specs.ContainerEdits{}
-	for i, uuid := range uuids {
-		byGPU[uuid] = specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Type: "c", Major: 195, Minor: int64(i)}}}
+	byUUID := map[string]specs.ContainerEdits{}
+	for _, uuid := range uuids {
+		byUUID[uuid] = specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: "/dev/" + uuid, Type: "c", Major: 195}}}
 	}
-	return specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, byGPU, h.noEdits
+	return specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, byUUID, h.noEdits
+}
+
+func (h *fakeHardware) mig(uuid string) *gpu.MIG {
+	for _, device := range h.devices {
+		if device.UUID == uuid && device.MIG != nil {
+			return device.MIG
+		}
+	}
+	return &gpu.MIG{}
+}
+
+func (h *fakeHardware) FindPartition(uuid, profile string, place gpu.Placement) (gpu.Partition, bool, error) {
+	m := h.mig(uuid)
+	i := slices.IndexFunc(m.Partitions, func(p gpu.Partition) bool { return p.At(profile, place) })
+	if i < 0 || h.err != nil {
+		return gpu.Partition{}, false, h.err
+	}
+	return m.Partitions[i], true, nil
+}
+
+func (h *fakeHardware) CreatePartition(uuid, profile string, place gpu.Placement) (gpu.Partition, error) {
+	if err := cmp.Or(h.err, h.refuses["create"]); err != nil {
+		return gpu.Partition{}, err
+	}
+	m := h.mig(uuid)
+	for i, p := range m.Partitions {
+		if p.At(profile, place) {
+			m.Partitions[i].UUID = cmp.Or(p.UUID, h.nextUUID()) // one that was half made is completed
+			return m.Partitions[i], nil
+		}
+		if p.Placement.Overlaps(place) {
+			return gpu.Partition{}, fmt.Errorf("partition %s at %d is in the way", p.Profile, p.Placement.Start)
+		}
+	}
+	made := gpu.Partition{UUID: h.nextUUID(), Profile: profile, Placement: place}
+	m.Enabled, m.Partitions = true, append(m.Partitions, made)
+	return made, nil
+}
+
+func (h *fakeHardware) nextUUID() string {
+	h.made++
+	return fmt.Sprintf("MIG-00000000-0000-0000-0000-%012d", h.made)
+}
+
+func (h *fakeHardware) DestroyPartition(uuid, profile string, place gpu.Placement) error {
+	if err := cmp.Or(h.err, h.refuses["destroy"]); err != nil {
+		return err
+	}
+	m := h.mig(uuid)
+	m.Partitions = slices.DeleteFunc(m.Partitions, func(p gpu.Partition) bool { return p.At(profile, place) })
+	return nil
+}
+
+func (h *fakeHardware) SetMIGMode(uuid string, enable bool) error {
+	if err := cmp.Or(h.err, h.refuses["mode"]); err != nil {
+		return err
+	}
+	m := h.mig(uuid)
+	if len(m.Partitions) > 0 {
+		return errors.New("In use by another client")
+	}
+	m.Enabled = enable
+	return nil
 }
 
 // rig is a node and its API server, over which drivers come and go.
@@ -89,9 +165,10 @@ func newRigIn(t testing.TB, root, fixture string) *rig {
 		Layout: cdi.Layout{
 			SpecDir: filepath.Join(root, "cdi"), SharesDir: filepath.Join(root, "shares"), Library: "/lib/libaliquot.so", PreloadList: "/lib/ld.so.preload",
 		},
-		Hardware: r.hardware,
-		Client:   r.client,
-		Events:   r.events,
+		Hardware:    r.hardware,
+		Partitioner: r.hardware,
+		Client:      r.client,
+		Events:      r.events,
 	}
 	return r
 }
@@ -210,12 +287,13 @@ func unprepare(t testing.TB, d *Driver, claim *resourceapi.ResourceClaim) error 
 func checkInvariant(t testing.TB, d *Driver) {
 	t.Helper()
 	checkBooks(t, d, nil)
+	checkPartitions(t, d)
 	wantSpecs, wantShares := expected(t, d, nil)
 	gotSpecs, gotShares := onDisk(t, d)
-	if diff := cmp.Diff(wantSpecs, gotSpecs); diff != "" {
+	if diff := gocmp.Diff(wantSpecs, gotSpecs); diff != "" {
 		t.Errorf("CDI devices (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(wantShares, gotShares); diff != "" {
+	if diff := gocmp.Diff(wantShares, gotShares); diff != "" {
 		t.Errorf("share files (-want +got):\n%s", diff)
 	}
 }
@@ -236,7 +314,7 @@ func checkBooks(t testing.TB, d *Driver, damaged map[string]bool) {
 			got[string(uid)] = d.ledger.Shares(uid)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("ledger (-records +ledger):\n%s", diff)
 	}
 	wantSpecs, wantShares := expected(t, d, damaged)
@@ -250,6 +328,40 @@ func checkBooks(t testing.TB, d *Driver, damaged map[string]bool) {
 		if uid, _, _ := strings.Cut(path, "/"); !damaged[uid] && content != wantShares[path] {
 			t.Errorf("share file %s is %q, its record says %q", path, content, wantShares[path])
 		}
+	}
+}
+
+// checkPartitions holds the hardware to the records: what they name and we made is there, and of ours nothing else. What
+// others made has a UUID that the fake does not give.
+func checkPartitions(t testing.TB, d *Driver) {
+	t.Helper()
+	want, got := map[string]bool{}, map[string]bool{}
+	if marked, err := d.marks.load(); err != nil || !maps.Equal(marked, d.ours) {
+		t.Errorf("marked are %v (%v), the driver knows %v", marked, err, d.ours)
+	}
+	for _, r := range recorded(t, d, nil) {
+		for _, a := range r.Allocations {
+			if s := a.slot(); d.ours[s] {
+				want[fmt.Sprint(s.gpu, " ", s.profile, " ", s.placement)] = true
+			}
+		}
+	}
+	hardware := d.config.Partitioner.(*fakeHardware)
+	for _, device := range hardware.devices {
+		if device.MIG == nil {
+			continue
+		}
+		for _, p := range device.MIG.Partitions {
+			if !strings.HasPrefix(p.UUID, "MIG-other") {
+				got[fmt.Sprint(device.UUID, " ", p.Profile, " ", p.Placement)] = true
+			}
+		}
+		if len(device.MIG.Partitions) == 0 && device.MIG.Enabled && device.MIG.Switchable && hardware.refuses["mode"] == nil {
+			t.Errorf("GPU %s has no partition and is in MIG mode", device.UUID)
+		}
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("partitions (-records +hardware):\n%s", diff)
 	}
 }
 
@@ -282,10 +394,17 @@ func expected(t testing.TB, d *Driver, damaged map[string]bool) (devices map[str
 			if !a.limited() {
 				continue
 			}
-			dir := uid + "/" + a.GPU + "." + a.id() + "/"
+			uuid := a.GPU
+			if p := a.Partition; p != nil {
+				found, ok, _ := (&fakeHardware{devices: d.config.Partitioner.(*fakeHardware).devices}).FindPartition(a.GPU, p.Profile, p.Placement)
+				if uuid = found.UUID; !ok {
+					t.Errorf("claim %s: its partition %s is not there", uid, a.Device)
+				}
+			}
+			dir := uid + "/" + uuid + "." + a.id() + "/"
 			files[dir+"agent"], files[dir+"usage"] = "", ""
 			files[dir+"quota"] = fmt.Sprintf("version 1\ngpu %s\nmemory_bytes %d\ncore_percent %d\ncore_policy Fixed\npriority 0\n",
-				a.GPU, a.Limits.MemoryBytes, a.Limits.CorePercent)
+				uuid, a.Limits.MemoryBytes, a.Limits.CorePercent)
 		}
 		slices.Sort(devices[uid])
 	}

@@ -12,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"aliquot.dev/aliquot/internal/gpu"
 )
 
 var (
@@ -30,6 +33,7 @@ type model struct {
 	spoilt   map[string]bool // those of prepared whose record on disk is unreadable or was set aside
 	unmended bool            // files may be missing until the next successful reconciliation
 	made     int
+	offers   map[string]offer
 }
 
 // TestModel does random things to a node and compares the driver with the model after each.
@@ -44,7 +48,7 @@ func TestModel(t *testing.T) {
 		steps = min(steps, 300)
 	}
 	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}}
-	m.driver = m.start(t)
+	m.driver, m.offers = m.start(t), offersOf(m.hardware.devices)
 	actions := []struct {
 		name   string
 		weight int
@@ -113,33 +117,73 @@ func (m *model) check(t *testing.T) {
 
 // fits is the model's own arithmetic.
 func (m *model) fits(claim *resourceapi.ResourceClaim) bool {
-	memory, cores, sharers, whole := map[string]int64{}, map[string]int64{}, map[string]int{}, map[string]bool{}
+	held := map[string]*holding{}
 	for uid := range m.prepared {
 		if uid != string(claim.UID) {
-			add(m.claims[uid], memory, cores, sharers, whole)
+			add(m.claims[uid], held)
 		}
 	}
-	add(claim, memory, cores, sharers, whole)
-	for _, device := range m.hardware.devices {
-		name := device.Name()
-		if memory[name] > int64(device.Allocatable(1<<20)) || cores[name] > 100 || whole[name] && sharers[name] > 1 {
+	add(claim, held)
+	for name, h := range held {
+		if total := m.offers[name].bytes; h.memory > total || h.cores > 100 || h.whole && h.sharers > 1 {
 			return false
+		}
+		for other := range held {
+			if other != name && m.offers[name].excludes(m.offers[other]) {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-func add(claim *resourceapi.ResourceClaim, memory, cores map[string]int64, sharers map[string]int, whole map[string]bool) {
+// holding is what claims have of a device.
+type holding struct {
+	memory, cores int64
+	sharers       int
+	whole         bool
+}
+
+func add(claim *resourceapi.ResourceClaim, held map[string]*holding) {
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		sharers[result.Device]++
+		h := held[result.Device]
+		if h == nil {
+			h = &holding{}
+			held[result.Device] = h
+		}
+		h.sharers++
 		if result.ShareID == nil {
-			whole[result.Device] = true
+			h.whole = true
 			continue
 		}
-		m, c := result.ConsumedCapacity["memory"], result.ConsumedCapacity["cores"]
-		memory[result.Device] += m.Value()
-		cores[result.Device] += c.Value()
+		memory, cores := result.ConsumedCapacity["memory"], result.ConsumedCapacity["cores"]
+		h.memory += memory.Value()
+		h.cores += cores.Value()
 	}
+}
+
+// offer is a device as the model knows it: a GPU has all slices from 0 to 100.
+type offer struct {
+	gpu        string
+	start, end int
+	bytes      int64
+}
+
+func (o offer) excludes(other offer) bool {
+	return o.gpu == other.gpu && o.start < other.end && other.start < o.end
+}
+
+// offersOf lists what nodes have that nobody else partitions.
+func offersOf(devices []gpu.Device) map[string]offer {
+	offers := map[string]offer{}
+	for _, device := range devices {
+		_, slots := device.Offers()
+		offers[device.Name()] = offer{gpu: device.UUID, end: 100, bytes: int64(device.Allocatable(1 << 20))}
+		for _, s := range slots {
+			offers[device.SlotName(s)] = offer{gpu: device.UUID, start: s.Placement.Start, end: s.Placement.Start + s.Placement.Size, bytes: int64(s.Allocatable(1 << 20))}
+		}
+	}
+	return offers
 }
 
 // pick takes any claim that was ever made, nil if there is none.
@@ -158,7 +202,7 @@ func (m *model) create(t *testing.T) {
 	m.made++
 	var results []resourceapi.DeviceRequestAllocationResult
 	for i := range 1 + m.random.IntN(3) {
-		device, request := fmt.Sprintf("gpu-%d", m.random.IntN(4)), fmt.Sprintf("r%d", i)
+		device, request := m.device(), fmt.Sprintf("r%d", i)
 		if m.random.IntN(6) == 0 {
 			results = append(results, whole(request, device))
 			continue
@@ -168,6 +212,15 @@ func (m *model) create(t *testing.T) {
 	claim := claimOf(fmt.Sprintf("c%d", m.made), results...)
 	m.allocate(t, claim)
 	m.claims[string(claim.UID)], m.inAPI[string(claim.UID)] = claim, true
+}
+
+// device is a GPU, or now and then a partition.
+func (m *model) device() string {
+	if m.random.IntN(4) > 0 {
+		return fmt.Sprintf("gpu-%d", m.random.IntN(4))
+	}
+	names := slices.Sorted(maps.Keys(m.offers))
+	return names[m.random.IntN(len(names))]
 }
 
 // prepare is possible only for what the API has and while it answers: the kubelet library reads the claim there first.
@@ -193,10 +246,24 @@ func (m *model) unprepare(t *testing.T) {
 	if claim == nil {
 		return
 	}
-	if err := unprepare(t, m.driver, claim); err != nil {
-		t.Errorf("unprepare claim %s: %v", claim.Name, err)
+	err := unprepare(t, m.driver, claim)
+	if kept := m.keepsPartition(string(claim.UID)); (err == nil) == kept {
+		t.Errorf("unprepare claim %s: got error %v, want one: %t", claim.Name, err, kept)
 	}
-	m.release(string(claim.UID))
+	if err == nil {
+		m.release(string(claim.UID))
+	} else {
+		m.unmended = true // its spec is gone
+	}
+}
+
+// keepsPartition says whether a claim cannot be unprepared, since the hardware does not answer and is to remove a
+// partition that nobody else has. One whose record is lost does not know of any.
+func (m *model) keepsPartition(uid string) bool {
+	r, known := m.driver.booked[types.UID(uid)]
+	return m.hardware.err != nil && known && slices.ContainsFunc(r.Allocations, func(a allocation) bool {
+		return m.driver.ours[a.slot()] && !m.driver.needed(a.slot(), r.UID)
+	})
 }
 
 func (m *model) release(uid string) {
@@ -233,11 +300,12 @@ func (m *model) reconciled() {
 		return
 	}
 	for uid := range maps.Clone(m.prepared) {
-		if !m.inAPI[uid] && !m.spoilt[uid] {
+		if !m.inAPI[uid] && !m.spoilt[uid] && !m.keepsPartition(uid) {
 			m.release(uid)
 		}
 	}
 	if m.hardware.err != nil {
+		m.unmended = true // specs may be gone whose partition could not be removed
 		return
 	}
 	for uid := range maps.Clone(m.spoilt) {

@@ -39,9 +39,9 @@ func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReque
 	if pool := inventory.PoolName(nodeName); result.Pool != pool {
 		return allocation{}, fmt.Errorf("pool %q is not this node's, %q", result.Pool, pool)
 	}
-	device, ok := n.byName(result.Device)
+	device, slot, ok := n.byName(result.Device)
 	if !ok {
-		return allocation{}, fmt.Errorf("device %q is not on this node now: its GPU is lost or was never here; delete the pod so that its claim is allocated anew", result.Device)
+		return allocation{}, fmt.Errorf("device %q is not on this node now: %s; delete the pod so that its claim is allocated anew", result.Device, n.whyNot(result.Device))
 	}
 	for _, config := range resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result) {
 		if config.Opaque.Driver == v1alpha1.DriverName {
@@ -50,6 +50,11 @@ func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReque
 		}
 	}
 	a := allocation{Request: result.Request, Pool: result.Pool, Device: result.Device, GPU: device.UUID, AdminAccess: ptr.Deref(result.AdminAccess, false)}
+	total := device.Allocatable(v1alpha1.MemoryStep)
+	if slot != nil {
+		total = slot.Allocatable(v1alpha1.MemoryStep)
+		a.Partition = &partition{Profile: slot.Profile.Name, Placement: slot.Placement, MemoryBytes: total}
+	}
 	if result.ShareID != nil {
 		a.ShareID = *result.ShareID
 	}
@@ -57,7 +62,7 @@ func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReque
 		return a, nil
 	}
 	var err error
-	a.Limits, err = quota.For(result, device)
+	a.Limits, err = quota.For(result, total)
 	return a, err
 }
 
@@ -79,33 +84,54 @@ func (r record) shares() []quota.Share {
 	var shares []quota.Share
 	for _, a := range r.Allocations {
 		if !a.AdminAccess {
-			shares = append(shares, quota.Share{GPU: a.GPU, Limits: a.Limits})
+			shares = append(shares, a.share())
 		}
 	}
 	return shares
+}
+
+func (a allocation) share() quota.Share {
+	s := quota.Share{GPU: a.GPU, Limits: a.Limits}
+	if p := a.Partition; p != nil {
+		s.Partition = &quota.Partition{Name: a.Device, Placement: p.Placement, MemoryBytes: p.MemoryBytes}
+	}
+	return s
 }
 
 // render is what the record's containers shall see. It refuses names that must not become part of a path.
 func (r record) render(n node) (cdi.Claim, error) {
 	claim := cdi.Claim{UID: string(r.UID), Common: n.common}
 	for _, a := range r.Allocations {
-		edits, ok := n.edits[a.GPU]
-		if !ok {
-			return cdi.Claim{}, fmt.Errorf("GPU %s is not on this node now", a.GPU)
+		uuid, err := n.uuid(a)
+		if err != nil {
+			return cdi.Claim{}, err
 		}
-		device := a.cdiDevice()
+		edits, ok := n.edits[uuid]
+		if !ok {
+			return cdi.Claim{}, fmt.Errorf("the device nodes of %s are not known: see the plugin's log", a.Device)
+		}
+		device := a.cdiDevice(uuid)
 		device.Edits = edits
 		claim.Devices = append(claim.Devices, device)
 	}
 	return claim, claim.Validate()
 }
 
-// cdiDevice is the allocation without the GPU's own edits.
-func (a allocation) cdiDevice() cdi.Device {
+// validate refuses names that must not become part of a path, before anything is made that the claim's files name.
+func (r record) validate() error {
+	claim := cdi.Claim{UID: string(r.UID)}
+	for _, a := range r.Allocations {
+		claim.Devices = append(claim.Devices, a.cdiDevice(a.GPU))
+	}
+	return claim.Validate()
+}
+
+// cdiDevice is the allocation without the edits of its GPU or partition, whose UUID is given.
+func (a allocation) cdiDevice(uuid string) cdi.Device {
 	device := cdi.Device{Request: a.Request, ID: a.id()}
 	if a.limited() {
 		device.Quota = &cdi.Quota{
-			GPU:         a.GPU,
+			GPU:         uuid,
 			MemoryBytes: a.Limits.MemoryBytes,
 			CorePercent: a.Limits.CorePercent,
 			CorePolicy:  string(a.Limits.CorePolicy),
@@ -115,24 +141,26 @@ func (a allocation) cdiDevice() cdi.Device {
 	return device
 }
 
-// prepared is what the kubelet is told.
-func (r record) prepared(n node) []kubeletplugin.Device {
+// prepared is what the kubelet is told. What is offered tells no UUID of a partition that is made when it is needed; what
+// is there now does.
+func (r record) prepared(offered, present node) []kubeletplugin.Device {
 	devices := make([]kubeletplugin.Device, 0, len(r.Allocations))
 	for _, a := range r.Allocations {
 		device := kubeletplugin.Device{
 			Requests:     []string{a.Request},
 			PoolName:     a.Pool,
 			DeviceName:   a.Device,
-			CDIDeviceIDs: []string{cdi.QualifiedName(string(r.UID), a.cdiDevice())},
+			CDIDeviceIDs: []string{cdi.QualifiedName(string(r.UID), a.cdiDevice(a.GPU))},
 			Metadata:     &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}},
 		}
 		if a.ShareID != "" {
 			device.ShareID = ptr.To(a.ShareID)
 		}
-		if found, ok := n.byName(a.Device); ok {
-			for name, value := range inventory.Attributes(found) {
-				device.Metadata.Attributes[string(name)] = value
-			}
+		for name, value := range offered.attributes(a.Device) {
+			device.Metadata.Attributes[string(name)] = value
+		}
+		if uuid, err := present.uuid(a); err == nil {
+			device.Metadata.Attributes[string(v1alpha1.AttributeUUID)] = resourceapi.DeviceAttribute{StringValue: ptr.To(uuid)}
 		}
 		devices = append(devices, device)
 	}

@@ -133,7 +133,7 @@ func TestBadClaimsAreRefusedAndNothingIsWritten(t *testing.T) {
 		"negative cores":          {claim: claimOf("c", share("gpu", "gpu-0", "s1", "1Gi", "-1")), wantErr: at + "consumedCapacity[cores] is -1: want a whole percentage from 0 to 100"},
 		"fractional cores":        {claim: claimOf("c", share("gpu", "gpu-0", "s1", "1Gi", "500m")), wantErr: at + "consumedCapacity[cores] is 500m: want a whole percentage from 0 to 100"},
 		"too many cores":          {claim: claimOf("c", share("gpu", "gpu-0", "s1", "1Gi", "101")), wantErr: at + "consumedCapacity[cores] is 101: want a whole percentage from 0 to 100"},
-		"shares beyond the GPU":   {claim: claimOf("c", share("a", "gpu-0", "s1", "50Gi", "0"), share("b", "gpu-0", "s2", "50Gi", "0")), wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 107374182400 of 84943044608 bytes and 0 of 100 percent, claims [] hold the rest"},
+		"shares beyond the GPU":   {claim: claimOf("c", share("a", "gpu-0", "s1", "50Gi", "0"), share("b", "gpu-0", "s2", "50Gi", "0")), wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 107374182400 of 84943044608 bytes and 0 of 100 percent, claims [] hold it"},
 		"whole twice":             {claim: claimOf("c", whole("a", "gpu-0"), whole("b", "gpu-0")), wantErr: "GPU is already given out: GPU " + h100GPU0 + " would be whole and shared at once, claims [] hold it"},
 		"UID that leads out":      {claim: withUID("../c"), wantErr: `claim UID "../c" is not a name`},
 		"no UID":                  {claim: withUID(""), wantErr: `claim UID "" is not a name`},

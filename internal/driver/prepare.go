@@ -59,34 +59,33 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // prepare expects mu to be held.
 func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	planned, rendered, err := d.accept(claim)
+	planned, err := d.accept(claim)
 	if err != nil || len(planned.Allocations) == 0 {
 		return nil, err
 	}
 	if err := d.reserve(planned); err != nil {
 		return nil, err
 	}
-	if err := run(d.effects(rendered)); err != nil {
+	if err := run(d.effects(planned, d.makeReady)); err != nil {
 		return nil, err
 	}
 	delete(d.lost, string(claim.UID))
-	return planned.prepared(d.node), nil
+	return planned.prepared(d.offers(), d.node), nil
 }
 
 // accept refuses a claim that cannot be prepared, before anything is booked or written.
-func (d *Driver) accept(claim *resourceapi.ResourceClaim) (record, cdi.Claim, error) {
+func (d *Driver) accept(claim *resourceapi.ResourceClaim) (record, error) {
 	if d.node.err != nil {
-		return record{}, cdi.Claim{}, fmt.Errorf("GPUs of this node cannot be prepared now, will be tried again: %w", d.node.err)
+		return record{}, fmt.Errorf("GPUs of this node cannot be prepared now, will be tried again: %w", d.node.err)
 	}
-	planned, err := plan(claim, d.config.NodeName, d.node)
+	planned, err := plan(claim, d.config.NodeName, d.offers())
 	if err != nil || len(planned.Allocations) == 0 {
-		return record{}, cdi.Claim{}, err
+		return record{}, err
 	}
 	if err := d.sameGPUs(planned); err != nil {
-		return record{}, cdi.Claim{}, err
+		return record{}, err
 	}
-	rendered, err := d.render(planned)
-	return planned, rendered, err
+	return planned, planned.validate()
 }
 
 // sameGPUs refuses a replayed claim whose device name has come to mean another GPU, as when one was taken out and the
@@ -114,7 +113,7 @@ func (d *Driver) sameGPUs(planned record) error {
 func (d *Driver) reserve(planned record) error {
 	before := d.ledger.Shares(planned.UID)
 	if err := d.ledger.Reserve(planned.UID, planned.shares()); err != nil {
-		return err
+		return d.explain(err)
 	}
 	if err := d.records.write(planned); err != nil {
 		if len(before) == 0 {
@@ -143,10 +142,25 @@ func run(effects []func() error) error {
 // record names the claim, so that a restart repeats all of them or undoes them, and the kubelet starts no container
 // before all are done. When one fails, record and booking stay: the claim is still allocated here, and what is half done
 // is finished by the kubelet's next try or removed by its unprepare.
-func (d *Driver) effects(claim cdi.Claim) []func() error {
+func (d *Driver) effects(r record, makeReady func(allocation) error) []func() error {
+	var claim cdi.Claim
 	return []func() error{
+		// A partition that we make is marked first, and removed when no record names it.
+		func() error {
+			for _, a := range r.Allocations {
+				if err := makeReady(a); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 		// Share files alone are harmless: nothing mounts them.
-		func() error { return d.store.WriteShares(claim) },
+		func() (err error) {
+			if claim, err = d.render(r); err != nil {
+				return err
+			}
+			return d.store.WriteShares(claim)
+		},
 		// The spec comes last: where it is, all it mounts is there.
 		func() error { return d.store.WriteSpec(claim) },
 	}
@@ -157,6 +171,7 @@ func (d *Driver) effects(claim cdi.Claim) []func() error {
 func (d *Driver) undoing(uid string) []func() error {
 	return []func() error{
 		func() error { return d.store.RemoveSpec(uid) },
+		func() error { return d.removePartitions(uid) },
 		func() error { return d.store.RemoveShares(uid) },
 		func() error { return d.records.remove(uid) },
 	}

@@ -25,11 +25,11 @@ func TestOvercommitmentIsRefusedAndOthersAreUnharmed(t *testing.T) {
 	}{
 		"memory": {
 			holder: share("gpu", "gpu-0", "s1", "60Gi", "0"), refused: share("gpu", "gpu-0", "s2", "30Gi", "0"),
-			wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 96636764160 of 84943044608 bytes and 0 of 100 percent, claims [holder-uid] hold the rest",
+			wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 96636764160 of 84943044608 bytes and 0 of 100 percent, claims [holder-uid] hold it",
 		},
 		"cores": {
 			holder: share("gpu", "gpu-0", "s1", "1Gi", "60"), refused: share("gpu", "gpu-0", "s2", "1Gi", "41"),
-			wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 2147483648 of 84943044608 bytes and 101 of 100 percent, claims [holder-uid] hold the rest",
+			wantErr: "GPU is already given out: GPU " + h100GPU0 + " would give out 2147483648 of 84943044608 bytes and 101 of 100 percent, claims [holder-uid] hold it",
 		},
 		"whole beside a share": {
 			holder: share("gpu", "gpu-0", "s1", "1Gi", "0"), refused: whole("gpu", "gpu-0"),

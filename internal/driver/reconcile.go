@@ -25,6 +25,10 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 	if err := d.records.sweep(); err != nil {
 		return err
 	}
+	var err error
+	if d.ours, err = d.marks.load(); err != nil {
+		return err
+	}
 	good, corrupt, err := d.records.uids()
 	if err != nil {
 		return err
@@ -78,6 +82,9 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.removeUnneeded(); err != nil {
+		logger.Error(err, "Remove partitions that belong to no claim")
+	}
 	if err := d.ledger.Check(); err != nil {
 		logger.Error(err, "GPUs are overcommitted")
 		d.warnNode("Overcommitted", "Reconcile", "%v", err)
@@ -106,11 +113,11 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	if d.node.err != nil {
 		return nil
 	}
-	rendered, err := d.render(r)
-	if err != nil {
-		return err
+	err = run(d.effects(r, d.restore))
+	if err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
+		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
-	return run(d.effects(rendered))
+	return err
 }
 
 // isLive says whether the API still gives the claim what its record says.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/types"
 
+	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
 )
 
@@ -34,9 +35,17 @@ type allocation struct {
 	Pool        string       `json:"pool"`
 	Device      string       `json:"device"`
 	GPU         string       `json:"gpu"` // UUID: the name may mean another GPU after a reboot
+	Partition   *partition   `json:"partition,omitempty"`
 	ShareID     types.UID    `json:"shareID,omitempty"`
 	AdminAccess bool         `json:"adminAccess,omitempty"`
 	Limits      quota.Limits `json:"limits"`
+}
+
+// partition is where on the GPU an allocation lies.
+type partition struct {
+	Profile     string        `json:"profile"`
+	Placement   gpu.Placement `json:"placement"`
+	MemoryBytes uint64        `json:"memoryBytes"` // that can be given out
 }
 
 // records keeps one small file a claim, so that a torn one costs that claim only.

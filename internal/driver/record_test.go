@@ -59,6 +59,6 @@ func FuzzRecord(f *testing.F) {
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Errorf("%s (-first +second):\n%s", data, diff)
 		}
-		_, _ = first.shares(), first.prepared(node{})
+		_, _ = first.shares(), first.prepared(node{}, node{})
 	})
 }

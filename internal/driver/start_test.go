@@ -169,10 +169,12 @@ func TestServingTheKubelet(t *testing.T) {
 	kubelet := s.register(t)
 
 	want := map[string]resourceapi.Device{}
-	for _, device := range s.hardware.devices {
-		want[device.Name()] = inventory.Device(device)
+	for _, d := range s.hardware.devices {
+		for _, device := range inventory.Devices(d) {
+			want[device.Name] = device
+		}
 	}
-	if diff := cmp.Diff(want, s.published(t, 8)); diff != "" {
+	if diff := cmp.Diff(want, s.published(t, len(want))); diff != "" {
 		t.Errorf("published devices (-want +got):\n%s", diff)
 	}
 

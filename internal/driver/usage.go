@@ -45,34 +45,34 @@ func (d *Driver) follow() {
 	for _, uid := range slices.Sorted(maps.Keys(d.booked)) {
 		r := d.booked[uid]
 		for _, a := range r.Allocations {
-			if a.limited() {
-				shares = append(shares, d.shareOf(r, a))
+			if uuid, err := d.node.uuid(a); err == nil && a.limited() {
+				shares = append(shares, d.shareOf(r, a, uuid))
 			}
 		}
 	}
 	d.usage.Follow(shares)
 }
 
-func (d *Driver) shareOf(r record, a allocation) usage.Share {
+func (d *Driver) shareOf(r record, a allocation, uuid string) usage.Share {
 	return usage.Share{
 		Claim:       r.Namespace + "/" + r.Name,
 		Request:     a.Request,
-		GPU:         a.GPU,
-		Model:       d.model(a.GPU),
-		Dir:         d.config.Layout.ShareDir(string(r.UID), a.cdiDevice()),
+		GPU:         uuid,
+		Model:       d.model(a),
+		Dir:         d.config.Layout.ShareDir(string(r.UID), a.cdiDevice(uuid)),
 		MemoryBytes: a.Limits.MemoryBytes,
 		CorePercent: a.Limits.CorePercent,
 		Burst:       a.Limits.CorePolicy == quota.PolicyBurst,
 	}
 }
 
-func (d *Driver) model(uuid string) string {
-	for _, device := range d.node.devices {
-		if device.UUID == uuid {
-			return device.ProductName
-		}
+// model is what contexts cost alike on: a GPU's product, and the profile of a partition of it.
+func (d *Driver) model(a allocation) string {
+	device, _ := d.node.gpu(a.GPU)
+	if a.Partition != nil {
+		return device.ProductName + " MIG " + a.Partition.Profile
 	}
-	return ""
+	return device.ProductName
 }
 
 // render is what the claim's containers shall see, with what its shares' agent pages say at first. It expects mu to be
@@ -84,16 +84,16 @@ func (d *Driver) render(r record) (cdi.Claim, error) {
 	}
 	for i, a := range r.Allocations {
 		if q := claim.Devices[i].Quota; q != nil {
-			q.ContextMiB, q.CorePermille = d.contextMiB(a.GPU), d.firstCores(r, a)
+			q.ContextMiB, q.CorePermille = d.contextMiB(a), d.firstCores(r, a)
 		}
 	}
 	return claim, nil
 }
 
-// contextMiB is what a context is charged at first on a GPU: what was measured on its model, or what the admin says.
-func (d *Driver) contextMiB(uuid string) uint32 {
+// contextMiB is what a context is charged at first on a device: what was measured on its model, or what the admin says.
+func (d *Driver) contextMiB(a allocation) uint32 {
 	if d.usage != nil && d.config.ContextMiB > 0 {
-		if mib, ok := d.usage.ContextMiB(d.model(uuid)); ok {
+		if mib, ok := d.usage.ContextMiB(d.model(a)); ok {
 			return mib
 		}
 	}
@@ -110,7 +110,7 @@ func (d *Driver) firstCores(r record, a allocation) uint32 {
 	var tenants []usage.Tenant
 	for _, other := range all {
 		for _, b := range other.Allocations {
-			if b.GPU == a.GPU && b.limited() {
+			if b.GPU == a.GPU && b.Device == a.Device && b.limited() {
 				tenants = append(tenants, usage.Tenant{CorePercent: b.Limits.CorePercent})
 			}
 		}

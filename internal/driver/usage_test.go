@@ -123,7 +123,7 @@ func TestBurstIsRenderedAndMeasured(t *testing.T) {
 	if got := rendered.Devices[0].Quota.CorePolicy; got != "Burst" {
 		t.Errorf("policy is %q, want Burst", got)
 	}
-	if got := d.shareOf(claim, a); !got.Burst || got.Dir != filepath.Join(r.config.Layout.SharesDir, "uid", h100GPU0+".s1") {
+	if got := d.shareOf(claim, a, a.GPU); !got.Burst || got.Dir != filepath.Join(r.config.Layout.SharesDir, "uid", h100GPU0+".s1") {
 		t.Errorf("measured is %+v", got)
 	}
 }

@@ -24,6 +24,7 @@ type Device struct {
 	NUMANode          *int   `json:"numaNode,omitempty"` // nil where the machine shows none
 	MemoryTotal       uint64 `json:"memoryTotal"`        // bytes, as nvidia-smi shows
 	MemoryReserved    uint64 `json:"memoryReserved"`     // bytes of MemoryTotal that the driver keeps for itself
+	MIG               *MIG   `json:"mig,omitempty"`      // nil for a GPU that cannot be partitioned
 }
 
 // Allocatable is how many bytes of the GPU can be given out: what the driver does not keep, floored to step. The last

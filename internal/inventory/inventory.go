@@ -25,13 +25,28 @@ func PoolName(nodeName string) string {
 
 // Resources is everything the node publishes: one pool, one slice a GPU in the order given. First-fit allocation then
 // fills the first GPU first, and a change of one GPU rewrites one slice. A node without GPUs has one empty slice, so
-// that the pool is known to be empty and not merely late.
-func Resources(nodeName string, devices []gpu.Device) resourceslice.DriverResources {
-	slices := make([]resourceslice.Slice, 0, max(1, len(devices)))
+// that the pool is known to be empty and not merely late. What GPUs and partitions share out between them is counted in
+// slices of its own, since the API allows no slice both. Taints are by the GPU's UUID.
+func Resources(nodeName string, devices []gpu.Device, taints map[string][]resourceapi.DeviceTaint) resourceslice.DriverResources {
+	var slices []resourceslice.Slice
+	var sets []resourceapi.CounterSet
 	for _, d := range devices {
-		if d.Allocatable(v1alpha1.MemoryStep) > 0 {
-			slices = append(slices, resourceslice.Slice{Devices: []resourceapi.Device{Device(d)}})
+		published := Devices(d)
+		if len(published) == 0 {
+			continue
 		}
+		for i := range published {
+			published[i].Taints = taints[d.UUID]
+		}
+		slices = append(slices, resourceslice.Slice{Devices: published})
+		if counts(d) {
+			sets = append(sets, resourceapi.CounterSet{Name: d.Name(), Counters: counters(left(d.MIG))})
+		}
+	}
+	for len(sets) > 0 {
+		n := min(len(sets), resourceapi.ResourceSliceMaxCounterSets)
+		slices = append(slices, resourceslice.Slice{SharedCounters: sets[:n]})
+		sets = sets[n:]
 	}
 	if len(slices) == 0 {
 		slices = append(slices, resourceslice.Slice{})
@@ -41,35 +56,67 @@ func Resources(nodeName string, devices []gpu.Device) resourceslice.DriverResour
 	}
 }
 
-// Device is a GPU as the scheduler sees it: allocatable many times, its memory and cores consumed by each share. A claim
-// that asks for no memory gets all of it and so has the GPU to itself; one that asks for no cores competes for what
-// others leave, since a default of all cores would keep it pending as soon as anybody held one.
+// counts says whether there are partitions on a GPU, or could be. One that is only shared needs no counters.
+func counts(d gpu.Device) bool {
+	_, slots := d.Offers()
+	return len(slots) > 0
+}
+
+// Devices are what is published of a GPU, in the order in which a scheduler that takes the first that fits tries them:
+// partitions before the GPU, small before large.
+func Devices(d gpu.Device) []resourceapi.Device {
+	var published []resourceapi.Device
+	whole, slots := d.Offers()
+	for _, s := range slots {
+		if s.Allocatable(v1alpha1.MemoryStep) > 0 {
+			published = append(published, partition(d, s))
+		}
+	}
+	if whole && d.Allocatable(v1alpha1.MemoryStep) > 0 {
+		device := Device(d)
+		if len(slots) > 0 {
+			// All of it: a GPU that is given out is not partitioned, and the reverse.
+			device.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: d.Name(), Counters: counters(has(d.MIG))}}
+		}
+		published = append(published, device)
+	}
+	return published
+}
+
+// Device is a GPU as the scheduler sees it, apart from what it has in common with partitions.
 func Device(d gpu.Device) resourceapi.Device {
-	memory := quantity(d.Allocatable(v1alpha1.MemoryStep))
 	return resourceapi.Device{
 		Name:                     d.Name(),
 		AllowMultipleAllocations: ptr.To(true),
 		Attributes:               Attributes(d),
-		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-			v1alpha1.CapacityMemory: {
-				Value: memory,
-				RequestPolicy: &resourceapi.CapacityRequestPolicy{
-					Default: &memory,
-					ValidRange: &resourceapi.CapacityRequestPolicyRange{
-						Min:  ptr.To(quantity(v1alpha1.MemoryStep)),
-						Step: stepWithin(memory, v1alpha1.MemoryStep),
-					},
+		Capacity:                 shareable(d.Allocatable(v1alpha1.MemoryStep)),
+	}
+}
+
+// shareable are the capacities that shares consume. A claim that asks for no memory gets all of it and so has the device
+// to itself; one that asks for no cores competes for what others leave, since a default of all cores would keep it
+// pending as soon as anybody held one.
+func shareable(bytes uint64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	memory := quantity(bytes)
+	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+		v1alpha1.CapacityMemory: {
+			Value: memory,
+			RequestPolicy: &resourceapi.CapacityRequestPolicy{
+				Default: &memory,
+				ValidRange: &resourceapi.CapacityRequestPolicyRange{
+					Min:  ptr.To(quantity(v1alpha1.MemoryStep)),
+					Step: stepWithin(memory, v1alpha1.MemoryStep),
 				},
 			},
-			v1alpha1.CapacityCores: {
-				Value: *resource.NewQuantity(v1alpha1.AllCores, resource.DecimalSI),
-				RequestPolicy: &resourceapi.CapacityRequestPolicy{
-					Default: resource.NewQuantity(0, resource.DecimalSI),
-					ValidRange: &resourceapi.CapacityRequestPolicyRange{
-						Min:  resource.NewQuantity(0, resource.DecimalSI),
-						Max:  resource.NewQuantity(v1alpha1.AllCores, resource.DecimalSI),
-						Step: resource.NewQuantity(1, resource.DecimalSI),
-					},
+		},
+		v1alpha1.CapacityCores: {
+			Value: *count(v1alpha1.AllCores),
+			RequestPolicy: &resourceapi.CapacityRequestPolicy{
+				Default: count(0),
+				ValidRange: &resourceapi.CapacityRequestPolicyRange{
+					Min:  count(0),
+					Max:  count(v1alpha1.AllCores),
+					Step: count(1),
 				},
 			},
 		},

@@ -1,8 +1,10 @@
 package inventory
 
 import (
+	"crypto/rand"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -37,32 +40,92 @@ func fixture(t *testing.T, name string) []gpu.Device {
 }
 
 func TestSlicesOfFixtures(t *testing.T) {
-	for _, name := range []string{"mixed", "vgpu", "odd-memory"} {
-		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(Resources("node", fixture(t, name)))
-			if err != nil {
-				t.Fatal(err)
+	for _, name := range []string{"vgpu", "odd-memory"} {
+		got, err := yaml.Marshal(Resources("node", fixture(t, name), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkGolden(t, name+".golden.yaml", string(got))
+	}
+}
+
+// TestDevicesOfFixtures shows what is published of all kinds of GPUs, a line a device. Of several that are alike, the
+// first is shown. GPUs whose MIG mode takes a reset are shown in it: out of it they are like any other.
+func TestDevicesOfFixtures(t *testing.T) {
+	for _, name := range []string{"a30x2", "a100x8", "a100-80x2", "h100x8", "h200x2", "gh200x1", "b200x2", "rtxpro6000x2", "mixed"} {
+		devices := fixture(t, name)
+		if name != "mixed" {
+			devices = devices[:1]
+			devices[0].MIG.Enabled = true
+		}
+		var lines strings.Builder
+		for _, slice := range Resources("node", devices, nil).Pools["node/gpus"].Slices {
+			for _, set := range slice.SharedCounters {
+				fmt.Fprintf(&lines, "set %s has%s\n", set.Name, brief(set.Counters))
 			}
-			golden := filepath.Join("testdata", name+".golden.yaml")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+			for _, device := range slice.Devices {
+				fmt.Fprintln(&lines, line(device))
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
-		})
+		}
+		checkGolden(t, name+".golden.txt", lines.String())
+	}
+}
+
+func line(device resourceapi.Device) string {
+	var b strings.Builder
+	fmt.Fprint(&b, device.Name, ":")
+	for _, name := range slices.Sorted(maps.Keys(device.Capacity)) {
+		value := device.Capacity[name].Value
+		fmt.Fprintf(&b, " %s=%s", name, &value)
+	}
+	for _, name := range []resourceapi.QualifiedName{v1alpha1.AttributeType, v1alpha1.AttributeProfile, v1alpha1.AttributeUUID, v1alpha1.AttributeParentUUID} {
+		if value := device.Attributes[name].StringValue; value != nil {
+			fmt.Fprintf(&b, " %s=%q", name, *value)
+		}
+	}
+	for _, consumed := range device.ConsumesCounters {
+		fmt.Fprintf(&b, " takes of %s%s", consumed.CounterSet, brief(consumed.Counters))
+	}
+	return b.String()
+}
+
+// brief shows counters, those of memory slices as a range.
+func brief(counters map[string]resourceapi.Counter) string {
+	var b strings.Builder
+	var taken []int
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		value := counters[name].Value
+		var slice int
+		if n, _ := fmt.Sscanf(name, "memory-slice-%d", &slice); n == 1 && value.Value() == 1 {
+			taken = append(taken, slice)
+			continue
+		}
+		fmt.Fprintf(&b, " %s=%s", name, &value)
+	}
+	slices.Sort(taken)
+	return fmt.Sprintf(" slices %v%s", taken, b.String())
+}
+
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	golden := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
 func TestNodeWithoutGPUsPublishesAnEmptySlice(t *testing.T) {
 	for name, devices := range map[string][]gpu.Device{"none": nil, "all reserved": {{UUID: "GPU-0", MemoryTotal: 1 << 30, MemoryReserved: 1 << 30}}} {
-		pool := Resources("node", devices).Pools["node/gpus"]
+		pool := Resources("node", devices, nil).Pools["node/gpus"]
 		if len(pool.Slices) != 1 || len(pool.Slices[0].Devices) != 0 {
 			t.Errorf("%s: got %+v, want one slice without devices", name, pool.Slices)
 		}
@@ -73,7 +136,7 @@ func TestNodeWithoutGPUsPublishesAnEmptySlice(t *testing.T) {
 // tests publish to a real one.
 func TestAPIServerTakesEverySlice(t *testing.T) {
 	fixtures := map[string][]gpu.Device{"one step": {{UUID: "GPU-0", MemoryTotal: 1 << 20}}, "two steps": {{UUID: "GPU-0", MemoryTotal: 2 << 20}}}
-	for _, name := range []string{"a100x8", "h100x8", "mixed", "odd-memory", "rtx4090x1", "t4x4", "vgpu"} {
+	for _, name := range []string{"a100x8", "h100x8", "mixed", "odd-memory", "rtx4090x1", "t4x4", "vgpu", "a30x2", "a100-80x2", "h200x2", "gh200x1", "b200x2", "rtxpro6000x2"} {
 		fixtures[name] = fixture(t, name)
 	}
 	for name, devices := range fixtures {
@@ -82,8 +145,9 @@ func TestAPIServerTakesEverySlice(t *testing.T) {
 				t.Errorf("%s: %v", name, errs.ToAggregate())
 			}
 			for _, device := range slice.Spec.Devices {
-				checkRange(t, name, device.Capacity[v1alpha1.CapacityMemory])
-				checkRange(t, name, device.Capacity[v1alpha1.CapacityCores])
+				for _, capacity := range device.Capacity {
+					checkRange(t, name, capacity)
+				}
 			}
 		}
 	}
@@ -159,16 +223,12 @@ func TestSchedulerShares(t *testing.T) {
 // scheduler is the allocator of kube-scheduler with the features that Kubernetes 1.37 has on, and what it gave out.
 type scheduler struct {
 	slices []*resourceapi.ResourceSlice
-	state  structured.AllocatedState
+	given  map[types.UID][]resourceapi.DeviceRequestAllocationResult
 }
 
 func newScheduler(t *testing.T, devices []gpu.Device) *scheduler {
 	t.Helper()
-	return &scheduler{slices: slicesOf("node", devices), state: structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}}
+	return &scheduler{slices: slicesOf("node", devices), given: map[types.UID][]resourceapi.DeviceRequestAllocationResult{}}
 }
 
 // allocate returns "device memory cores" for each result, nil if the claim does not fit.
@@ -176,7 +236,7 @@ func (s *scheduler) allocate(t *testing.T, claim *resourceapi.ResourceClaim) []s
 	t.Helper()
 	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
 		DeviceBindingAndStatus: true, ConsumableCapacity: true, FractionalCapacityRange: true}
-	allocator, err := structured.NewAllocator(t.Context(), features, s.state, classes{}, s.slices, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
+	allocator, err := structured.NewAllocator(t.Context(), features, s.state(), classes{}, s.slices, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,30 +248,51 @@ func (s *scheduler) allocate(t *testing.T, claim *resourceapi.ResourceClaim) []s
 	if len(allocations) == 0 {
 		return nil
 	}
+	s.given[claim.UID] = allocations[0].Devices.Results
 	var got []string
 	for _, result := range allocations[0].Devices.Results {
-		id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-		s.state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
-		s.state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
 		memory, cores := result.ConsumedCapacity[v1alpha1.CapacityMemory], result.ConsumedCapacity[v1alpha1.CapacityCores]
 		got = append(got, fmt.Sprintf("%s %s %s", result.Device, &memory, &cores))
 	}
 	return got
 }
 
-// classes knows one class that has every device of the driver.
+// free gives back what a claim had.
+func (s *scheduler) free(claim *resourceapi.ResourceClaim) { delete(s.given, claim.UID) }
+
+// state is what the scheduler knows to be allocated.
+func (s *scheduler) state() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, results := range s.given {
+		for _, result := range results {
+			id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
+		}
+	}
+	return state
+}
+
+// classes knows the class share, which has every GPU of the driver, and mig, which has every partition.
 type classes struct{}
 
 func (classes) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
 func (classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	kind := map[string]string{"share": v1alpha1.TypeGPU, "mig": v1alpha1.TypeMIG}[name]
 	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "gpu.aliquot.dev"`}}},
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf(`device.driver == "gpu.aliquot.dev" && device.attributes["gpu.aliquot.dev"].type == %q`, kind),
+		}}},
 	}}, nil
 }
 
 // request makes a claim with one request for each pair of memory and cores; an empty amount is not requested.
 func request(pairs ...string) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim", UID: "claim"}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim", UID: types.UID(rand.Text())}}
 	for i := 0; i < len(pairs); i += 2 {
 		r := resourceapi.DeviceRequest{Name: fmt.Sprintf("gpu-%d", i/2), Exactly: &resourceapi.ExactDeviceRequest{
 			DeviceClassName: "share", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
@@ -229,13 +310,13 @@ func request(pairs ...string) *resourceapi.ResourceClaim {
 
 // slicesOf turns what is published into the objects that the scheduler sees.
 func slicesOf(nodeName string, devices []gpu.Device) []*resourceapi.ResourceSlice {
-	pool := Resources(nodeName, devices).Pools[PoolName(nodeName)]
+	pool := Resources(nodeName, devices, nil).Pools[PoolName(nodeName)]
 	objects := make([]*resourceapi.ResourceSlice, 0, len(pool.Slices))
 	for i, slice := range pool.Slices {
 		objects = append(objects, &resourceapi.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, strings.ReplaceAll(nodeName, "/", "-"))},
 			Spec: resourceapi.ResourceSliceSpec{
-				Driver: v1alpha1.DriverName, NodeName: ptr.To(nodeName), Devices: slice.Devices,
+				Driver: v1alpha1.DriverName, NodeName: ptr.To(nodeName), Devices: slice.Devices, SharedCounters: slice.SharedCounters,
 				Pool: resourceapi.ResourcePool{Name: PoolName(nodeName), Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 			},
 		})

@@ -11,8 +11,9 @@ import (
 )
 
 // Edits are what the driver needs in a container, from the NVIDIA Container Toolkit: for every container with a GPU
-// (control nodes, driver libraries, hooks) and for each of the given GPUs, by UUID. Paths are the host's.
-func (n *Node) Edits(uuids []string) (common specs.ContainerEdits, byGPU map[string]specs.ContainerEdits, err error) {
+// (control nodes, driver libraries, hooks) and for each of the given GPUs and partitions, by UUID. Paths are the host's. A
+// partition whose device nodes are not found is left out, so that it keeps no GPU from being used.
+func (n *Node) Edits(uuids []string) (common specs.ContainerEdits, byUUID map[string]specs.ContainerEdits, err error) {
 	lib, shutdown, err := n.open()
 	if err != nil {
 		return specs.ContainerEdits{}, nil, err
@@ -39,20 +40,28 @@ func (n *Node) Edits(uuids []string) (common specs.ContainerEdits, byGPU map[str
 		return specs.ContainerEdits{}, nil, fmt.Errorf("find driver libraries: %w", err)
 	}
 	spec.ContainerEdits = *commonEdits.ContainerEdits
-	if len(uuids) > 0 {
-		if spec.Devices, err = toolkit.GetDeviceSpecsByID(uuids...); err != nil {
-			return specs.ContainerEdits{}, nil, fmt.Errorf("find device nodes: %w", err)
+	for _, uuid := range uuids {
+		devices, err := toolkit.GetDeviceSpecsByID(uuid)
+		if err != nil && isPartition(uuid) {
+			klog.Background().Error(err, "Find the device nodes of a partition", "uuid", uuid)
+			continue
 		}
+		if err != nil {
+			return specs.ContainerEdits{}, nil, fmt.Errorf("find the device nodes of GPU %s: %w", uuid, err)
+		}
+		spec.Devices = append(spec.Devices, devices...)
 	}
 	if err := n.toHost(spec); err != nil {
 		return specs.ContainerEdits{}, nil, err
 	}
-	byGPU = map[string]specs.ContainerEdits{}
+	byUUID = map[string]specs.ContainerEdits{}
 	for _, d := range spec.Devices {
-		byGPU[d.Name] = d.ContainerEdits
+		byUUID[d.Name] = d.ContainerEdits
 	}
-	return spec.ContainerEdits, byGPU, nil
+	return spec.ContainerEdits, byUUID, nil
 }
+
+func isPartition(uuid string) bool { return strings.HasPrefix(uuid, "MIG-") }
 
 // toHost turns paths below the driver root as this process sees it into those of the host, which the container runtime
 // reads.

@@ -25,7 +25,19 @@ type Monitor struct {
 
 // Monitor returns a monitor that opens NVML when it is first asked.
 func (n *Node) Monitor() *Monitor {
-	return &Monitor{node: n}
+	m := &Monitor{node: n}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.monitors = append(n.monitors, m)
+	return m
+}
+
+func (n *Node) releaseMonitors() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range n.monitors {
+		m.Release()
+	}
 }
 
 // Release closes NVML, so that it does not keep the driver from being unloaded: at once, or when the call that is under way ends,

@@ -3,10 +3,10 @@
 package nvml
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -20,6 +20,9 @@ import (
 type Node struct {
 	driver Driver
 	sysfs  []deviceattribute.MachineModifier
+
+	mu       sync.Mutex
+	monitors []*Monitor
 }
 
 // Driver is where the NVIDIA driver's files are.
@@ -106,16 +109,10 @@ func driverVersions(lib nvml.Interface) (versions, error) {
 	return versions{driver: driver, cuda: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)}, nil
 }
 
-// errMIGMode is why a GPU in MIG mode is not published: nothing runs on it but on its partitions.
-var errMIGMode = errors.New("MIG mode is enabled, so the GPU itself cannot be shared; disable it with nvidia-smi -mig 0")
-
 func (n *Node) read(lib nvml.Interface, nvlib device.Interface, index int) (gpu.Device, error) {
 	handle, ret := lib.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
 		return gpu.Device{}, fmt.Errorf("open: %w", ret)
-	}
-	if mode, _, ret := handle.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
-		return gpu.Device{}, errMIGMode
 	}
 	d := gpu.Device{Index: index}
 	if d.UUID, ret = handle.GetUUID(); ret != nvml.SUCCESS {
@@ -129,6 +126,11 @@ func (n *Node) read(lib nvml.Interface, nvlib device.Interface, index int) (gpu.
 		return gpu.Device{}, fmt.Errorf("read memory: %w", ret)
 	}
 	d.MemoryTotal, d.MemoryReserved = memory.Total, memory.Reserved
+	mig, err := migOf(nvlib, handle, memory.Total)
+	if err != nil {
+		return gpu.Device{}, err
+	}
+	d.MIG = mig
 	described, err := nvlib.NewDevice(handle)
 	if err != nil {
 		return gpu.Device{}, fmt.Errorf("describe: %w", err)

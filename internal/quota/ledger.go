@@ -9,15 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/internal/gpu"
 )
 
 // ErrOvercommitted is what Reserve returns, wrapped, when a GPU has too little left.
 var ErrOvercommitted = errors.New("GPU is already given out")
 
-// Share is what one claim got of one GPU.
+// ErrTwoModes is wrapped beside ErrOvercommitted when the GPU is partitioned where shares of it are wanted, or shared
+// where partitions are.
+var ErrTwoModes = errors.New("one GPU, one mode")
+
+// Share is what one claim got of one GPU or of one of its partitions.
 type Share struct {
-	GPU    string // the GPU's UUID, which survives renumbering
-	Limits Limits
+	GPU       string     // the GPU's UUID, which survives renumbering
+	Partition *Partition // nil: of the GPU itself
+	Limits    Limits
+}
+
+// Partition is a part of a GPU that may be shared like a GPU.
+type Partition struct {
+	Name        string // tells those of one GPU apart
+	Placement   gpu.Placement
+	MemoryBytes uint64 // that can be given out
 }
 
 // Ledger holds what each claim has of each GPU of the node. It is the last line of defence: the API may say that a share
@@ -38,7 +51,8 @@ func (l *Ledger) SetGPU(uuid string, memory uint64) {
 }
 
 // Reserve books a claim's shares, all or none, in place of what the claim had before: a replayed prepare books the same
-// again. It refuses what would give out more of a GPU than it has, or put anything beside a whole one.
+// again. It refuses what would give out more of a GPU than it has, put anything beside a whole one, or share and partition
+// one at once.
 func (l *Ledger) Reserve(claim types.UID, shares []Share) error {
 	want := map[string][]Share{}
 	for _, s := range shares {
@@ -102,18 +116,53 @@ func (l *Ledger) fits(except types.UID, uuid string, want []Share) error {
 			}
 		}
 	}
+	if err := together(uuid, total, all); err != nil {
+		return fmt.Errorf("%w: %w, claims %v hold it", ErrOvercommitted, err, holders)
+	}
+	return nil
+}
+
+// together says whether a GPU can hold all of some shares at once.
+func together(uuid string, total uint64, shares []Share) error {
+	parts := map[string][]Share{}
+	var whole []Share
+	for _, s := range shares {
+		if s.Partition == nil {
+			whole = append(whole, s)
+			continue
+		}
+		for name, other := range parts {
+			if name != s.Partition.Name && other[0].Partition.Placement.Overlaps(s.Partition.Placement) {
+				return fmt.Errorf("partitions %s and %s of GPU %s would overlap", min(name, s.Partition.Name), max(name, s.Partition.Name), uuid)
+			}
+		}
+		parts[s.Partition.Name] = append(parts[s.Partition.Name], s)
+	}
+	if len(whole) > 0 && len(parts) > 0 {
+		return fmt.Errorf("%w: GPU %s would be shared and partitioned at once", ErrTwoModes, uuid)
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		part := parts[name]
+		if err := beside(fmt.Sprintf("partition %s of GPU %s", name, uuid), part[0].Partition.MemoryBytes, part); err != nil {
+			return err
+		}
+	}
+	return beside("GPU "+uuid, total, whole)
+}
+
+// beside says whether a device can hold shares beside each other.
+func beside(device string, total uint64, shares []Share) error {
 	var memory uint64
 	var cores int
-	for _, s := range all {
-		if s.Limits.Whole && len(all) > 1 {
-			return fmt.Errorf("%w: GPU %s would be whole and shared at once, claims %v hold it", ErrOvercommitted, uuid, holders)
+	for _, s := range shares {
+		if s.Limits.Whole && len(shares) > 1 {
+			return fmt.Errorf("%s would be whole and shared at once", device)
 		}
 		memory += s.Limits.MemoryBytes
 		cores += s.Limits.CorePercent
 	}
 	if memory > total || cores > v1alpha1.AllCores {
-		return fmt.Errorf("%w: GPU %s would give out %d of %d bytes and %d of %d percent, claims %v hold the rest",
-			ErrOvercommitted, uuid, memory, total, cores, v1alpha1.AllCores, holders)
+		return fmt.Errorf("%s would give out %d of %d bytes and %d of %d percent", device, memory, total, cores, v1alpha1.AllCores)
 	}
 	return nil
 }

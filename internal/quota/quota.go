@@ -8,7 +8,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
-	"aliquot.dev/aliquot/internal/gpu"
 )
 
 // CorePolicy says whether a share may use cores that others leave idle.
@@ -21,13 +20,13 @@ const (
 	PolicyBurst CorePolicy = "Burst"
 )
 
-// Limits is what one share may use of one GPU.
+// Limits is what one share may use of one device, a GPU or a partition.
 type Limits struct {
-	// Whole marks a share that is the GPU itself: nothing limits it, and nothing may be beside it.
+	// Whole marks a share that is the device itself: nothing limits it, and nothing may be beside it.
 	Whole bool `json:"whole,omitempty"`
 	// MemoryBytes of device memory.
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// CorePercent of the GPU's time, 0 to 100; 0 is best effort.
+	// CorePercent of the device's time, 0 to 100; 0 is best effort.
 	CorePercent int `json:"corePercent"`
 	// CorePolicy is PolicyFixed until claims can choose.
 	CorePolicy CorePolicy `json:"corePolicy,omitempty"`
@@ -35,11 +34,11 @@ type Limits struct {
 	Priority int `json:"priority,omitempty"`
 }
 
-// For says what the scheduler granted with an allocation result. The grant is what it recorded as consumed, not what
-// the claim asked. A result without shareID or without consumed memory, which some schedulers still write, means the whole GPU. Amounts
-// that no scheduler would record (negative, fractional, beyond the GPU) are errors that name the field.
-func For(result resourceapi.DeviceRequestAllocationResult, device gpu.Device) (Limits, error) {
-	total := device.Allocatable(v1alpha1.MemoryStep)
+// For says what the scheduler granted with an allocation result, of a device that has total bytes to give out. The grant
+// is what it recorded as consumed, not what the claim asked. A result without shareID or without consumed memory, which
+// some schedulers still write, means the whole device. Amounts that no scheduler would record (negative, fractional,
+// beyond the device) are errors that name the field.
+func For(result resourceapi.DeviceRequestAllocationResult, total uint64) (Limits, error) {
 	whole := Limits{Whole: true, MemoryBytes: total, CorePercent: v1alpha1.AllCores}
 	consumed, ok := v1alpha1.Consumed(result.ConsumedCapacity, v1alpha1.CapacityMemory)
 	if result.ShareID == nil || !ok {
@@ -51,7 +50,7 @@ func For(result resourceapi.DeviceRequestAllocationResult, device gpu.Device) (L
 	}
 	if uint64(memory) > total {
 		return Limits{}, fmt.Errorf("consumedCapacity[%s] is %d bytes: %s has %d; delete the claim so that it is allocated anew",
-			v1alpha1.CapacityMemory, memory, device.Name(), total)
+			v1alpha1.CapacityMemory, memory, result.Device, total)
 	}
 	cores, err := corePercent(result)
 	if err != nil {

@@ -47,11 +47,11 @@ func TestForTakesWhatTheSchedulerGranted(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			result := resourceapi.DeviceRequestAllocationResult{ShareID: ptr.To(types.UID("share")), ConsumedCapacity: tc.consumed}
+			result := resourceapi.DeviceRequestAllocationResult{Device: "gpu-0", ShareID: ptr.To(types.UID("share")), ConsumedCapacity: tc.consumed}
 			if tc.noShare {
 				result.ShareID = nil
 			}
-			got, err := For(result, h100)
+			got, err := For(result, h100.Allocatable(1<<20))
 			if !matches(err, tc.wantErr) {
 				t.Fatalf("got error %v, want %q", err, tc.wantErr)
 			}
@@ -71,13 +71,17 @@ func TestLedgerRefusesOvercommitment(t *testing.T) {
 		return Share{GPU: "a", Limits: Limits{MemoryBytes: memory, CorePercent: cores}}
 	}
 	whole := Share{GPU: "a", Limits: Limits{Whole: true, MemoryBytes: 100, CorePercent: 100}}
+	part := func(name string, start, size int, limits Limits) Share {
+		return Share{GPU: "a", Limits: limits, Partition: &Partition{Name: name, Placement: gpu.Placement{Start: start, Size: size}, MemoryBytes: 10}}
+	}
+	wholePart, tenth := Limits{Whole: true, MemoryBytes: 10, CorePercent: 100}, Limits{MemoryBytes: 1, CorePercent: 10}
 	tests := map[string]struct {
 		before  []booking
 		shares  []Share
 		wantErr string
 	}{
 		"fits exactly":                   {before: []booking{{"x", []Share{share(60, 50)}}}, shares: []Share{share(40, 50)}},
-		"a byte too much":                {before: []booking{{"x", []Share{share(60, 0)}}}, shares: []Share{share(41, 0)}, wantErr: "would give out 101 of 100 bytes and 0 of 100 percent, claims [x] hold the rest"},
+		"a byte too much":                {before: []booking{{"x", []Share{share(60, 0)}}}, shares: []Share{share(41, 0)}, wantErr: "would give out 101 of 100 bytes and 0 of 100 percent, claims [x] hold it"},
 		"a percent too much":             {before: []booking{{"x", []Share{share(1, 60)}}}, shares: []Share{share(1, 41)}, wantErr: "101 of 100 percent"},
 		"own shares add up":              {shares: []Share{share(60, 0), share(41, 0)}, wantErr: "101 of 100 bytes"},
 		"one share too big":              {shares: []Share{share(101, 0)}, wantErr: "101 of 100 bytes"},
@@ -86,9 +90,18 @@ func TestLedgerRefusesOvercommitment(t *testing.T) {
 		"a share beside whole":           {before: []booking{{"x", []Share{whole}}}, shares: []Share{share(1, 0)}, wantErr: "whole and shared at once"},
 		"another GPU does not count":     {before: []booking{{"x", []Share{{GPU: "b", Limits: Limits{MemoryBytes: 100}}}}}, shares: []Share{share(100, 0)}},
 		"the same claim again":           {before: []booking{{"claim", []Share{share(100, 100)}}}, shares: []Share{share(100, 100)}},
+		"partitions beside each other":   {before: []booking{{"x", []Share{part("p0", 0, 4, wholePart)}}}, shares: []Share{part("p4", 4, 4, wholePart)}},
+		"partitions that overlap":        {before: []booking{{"x", []Share{part("p0", 0, 4, tenth)}}}, shares: []Share{part("p3", 3, 1, tenth)}, wantErr: "partitions p0 and p3 of GPU a would overlap, claims [x] hold it"},
+		"own partitions overlap":         {shares: []Share{part("p0", 0, 1, tenth), part("q0", 0, 2, tenth)}, wantErr: "partitions p0 and q0 of GPU a would overlap"},
+		"a share beside a partition":     {before: []booking{{"x", []Share{part("p0", 0, 1, tenth)}}}, shares: []Share{share(1, 0)}, wantErr: "one GPU, one mode: GPU a would be shared and partitioned at once, claims [x] hold it"},
+		"a partition beside a share":     {before: []booking{{"x", []Share{share(1, 0)}}}, shares: []Share{part("p0", 0, 1, tenth)}, wantErr: "one GPU, one mode"},
+		"a partition is shared":          {before: []booking{{"x", []Share{part("p0", 0, 1, tenth)}}}, shares: []Share{part("p0", 0, 1, Limits{MemoryBytes: 9, CorePercent: 90})}},
+		"a partition has its own memory": {before: []booking{{"x", []Share{part("p0", 0, 1, tenth)}}}, shares: []Share{part("p0", 0, 1, Limits{MemoryBytes: 10})}, wantErr: "partition p0 of GPU a would give out 11 of 10 bytes"},
+		"a partition has its own cores":  {before: []booking{{"x", []Share{part("p0", 0, 1, tenth)}}}, shares: []Share{part("p0", 0, 1, Limits{MemoryBytes: 1, CorePercent: 91})}, wantErr: "101 of 100 percent"},
+		"a partition whole and shared":   {before: []booking{{"x", []Share{part("p0", 0, 1, wholePart)}}}, shares: []Share{part("p0", 0, 1, tenth)}, wantErr: "partition p0 of GPU a would be whole and shared at once"},
 		"unknown GPU":                    {shares: []Share{{GPU: "c"}}, wantErr: "GPU c is not on this node"},
 		"all or none":                    {shares: []Share{{GPU: "b", Limits: Limits{MemoryBytes: 1}}, share(101, 0)}, wantErr: "101 of 100 bytes"},
-		"nothing fits beside a doubling": {before: []booking{{"x", []Share{share(90, 0)}}, {"y", []Share{share(90, 0)}}}, shares: []Share{share(1, 0)}, wantErr: "claims [x y] hold the rest"},
+		"nothing fits beside a doubling": {before: []booking{{"x", []Share{share(90, 0)}}, {"y", []Share{share(90, 0)}}}, shares: []Share{share(1, 0)}, wantErr: "claims [x y] hold it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
