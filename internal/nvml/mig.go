@@ -124,8 +124,8 @@ func text(chars []int8) string {
 	return b.String()
 }
 
-// partitionsOf lists the GPU instances of a GPU in MIG mode. One that is divided further, or has no compute instance yet, has no UUID: it is there, but nobody can be
-// given it.
+// partitionsOf lists the GPU instances of a GPU in MIG mode. One that is divided further, or has no compute instance yet,
+// has no UUID: it is there, but nobody can be given it.
 func partitionsOf(handle nvml.Device, profiles []gpu.Profile) (partitions []gpu.Partition, err error) {
 	uuids, err := uuidsByInstance(handle)
 	if err != nil {
@@ -196,18 +196,23 @@ func wholeInstance(mig nvml.Device) (instance uint32, uuid string, err error) {
 	return uint32(id), uuid, nil
 }
 
-var errNoReset = errors.New("the GPU needs a reset to change its MIG mode, which is left to its administrator")
+var (
+	errNoReset     = errors.New("the GPU needs a reset to change its MIG mode, which is left to its administrator")
+	errPartitioned = errors.New("the GPU has partitions, which keep it in MIG mode")
+)
 
-// setMode turns MIG mode on or off where that takes no reset. The GPU must be idle: whoever has a context on it keeps it
-// as it is, and so may a monitoring agent that keeps NVML open, so ours is closed first.
+// setMode turns MIG mode on or off where that takes no reset; when it fails, the mode is as it was. The GPU must be idle:
+// whoever has a context on it keeps it as it is, and so may a monitoring agent that keeps NVML open, so ours is closed first.
 func (n *Node) setMode(handle nvml.Device, enable bool) error {
 	want := nvml.DEVICE_MIG_DISABLE
 	if enable {
 		want = nvml.DEVICE_MIG_ENABLE
 	}
-	if mode, pending, ret := handle.GetMigMode(); ret != nvml.SUCCESS {
+	mode, pending, ret := handle.GetMigMode()
+	if ret != nvml.SUCCESS {
 		return fmt.Errorf("read MIG mode: %w", ret)
-	} else if mode == want && pending == want {
+	}
+	if mode == want && pending == want {
 		return nil
 	}
 	if architecture, ret := handle.GetArchitecture(); ret != nvml.SUCCESS {
@@ -215,16 +220,64 @@ func (n *Node) setMode(handle nvml.Device, enable bool) error {
 	} else if architecture < nvml.DEVICE_ARCH_HOPPER {
 		return errNoReset
 	}
-	n.releaseMonitors()
-	activation, ret := handle.SetMigMode(want)
-	if ret == nvml.SUCCESS {
-		ret = activation
+	if mode == nvml.DEVICE_MIG_ENABLE {
+		if err := unpartitioned(handle); err != nil {
+			return err
+		}
 	}
+	n.releaseMonitors()
+	return switchMode(handle, want, pending)
+}
+
+// unpartitioned makes sure that no change of mode takes partitions along: NVML may reset the GPU for it
+// (nvml.h, nvmlDeviceSetMigMode).
+func unpartitioned(handle nvml.Device) error {
+	for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		info, ok, err := profileInfo(handle, index)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		instances, ret := handle.GetGpuInstances(&info)
+		if ret != nvml.SUCCESS {
+			return fmt.Errorf("list GPU instances: %w", ret)
+		}
+		if len(instances) > 0 {
+			return errPartitioned
+		}
+	}
+	return nil
+}
+
+// switchMode puts back which mode is pending if the wanted one does not take effect at once: else the next reset, whoever
+// needs it, would change the mode.
+func switchMode(handle nvml.Device, want, pending int) error {
+	activation, ret := handle.SetMigMode(want)
 	if ret != nvml.SUCCESS {
 		return fmt.Errorf("set MIG mode to %d: %w", want, ret)
 	}
-	if mode, _, ret := handle.GetMigMode(); ret != nvml.SUCCESS || mode != want {
-		return fmt.Errorf("set MIG mode to %d: it is %d afterwards (%w)", want, mode, ret)
+	err := tookEffect(handle, want, activation)
+	if err == nil {
+		return nil
+	}
+	if _, ret := handle.SetMigMode(pending); ret != nvml.SUCCESS {
+		err = errors.Join(err, fmt.Errorf("take back: set MIG mode to %d: %w", pending, ret))
+	}
+	return err
+}
+
+func tookEffect(handle nvml.Device, want int, activation nvml.Return) error {
+	if activation != nvml.SUCCESS {
+		return fmt.Errorf("set MIG mode to %d: %w", want, activation)
+	}
+	mode, _, ret := handle.GetMigMode()
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("read MIG mode after it was set to %d: %w", want, ret)
+	}
+	if mode != want {
+		return fmt.Errorf("set MIG mode to %d: it is %d afterwards", want, mode)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const hook = "/host/nvidia-cdi-hook"
 
 // ownProcess runs the calling test in a process of its own, in which it returns true: a process keeps the NVML that it
 // loaded first, so it can look at one root only.
-func ownProcess(t *testing.T) bool {
+func ownProcess(t *testing.T, prepare ...func(*exec.Cmd)) bool {
 	t.Helper()
 	const variable = "ALIQUOT_TEST_CHILD"
 	if os.Getenv(variable) == t.Name() {
@@ -32,6 +32,9 @@ func ownProcess(t *testing.T) bool {
 	pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append(os.Args[1:], "-test.run="+pattern, "-test.v")...)
 	cmd.Env = append(os.Environ(), variable+"="+t.Name())
+	for _, change := range prepare {
+		change(cmd)
+	}
 	output, err := cmd.CombinedOutput()
 	switch {
 	case err != nil:
@@ -47,11 +50,21 @@ func ownProcess(t *testing.T) bool {
 // root makes the driver root of a simulated node.
 func root(t *testing.T, description string) *simdriver.Root {
 	t.Helper()
-	hardware, err := simdriver.Load(description)
+	return rootOf(t, hardware(t, description))
+}
+
+func hardware(t *testing.T, description string) simdriver.Hardware {
+	t.Helper()
+	hw, err := simdriver.Load(description)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := simdriver.NewRoot(t.Context(), filepath.Join(t.TempDir(), "root"), hardware)
+	return hw
+}
+
+func rootOf(t *testing.T, hw simdriver.Hardware) *simdriver.Root {
+	t.Helper()
+	r, err := simdriver.NewRoot(t.Context(), filepath.Join(t.TempDir(), "root"), hw)
 	if errors.Is(err, simdriver.ErrNotRoot) {
 		t.Skip(err)
 	}

@@ -40,7 +40,11 @@ func (n *Node) onCard(uuid string, change func(card) error) error {
 // SetMIGMode turns a GPU's MIG mode on or off if that takes no reset. It is an error to turn it off while there are
 // partitions, whoever made them.
 func (n *Node) SetMIGMode(uuid string, enable bool) error {
-	return n.onCard(uuid, func(c card) error { return n.setMode(c.handle, enable) })
+	err := n.onCard(uuid, func(c card) error { return n.setMode(c.handle, enable) })
+	if err != nil {
+		return fmt.Errorf("turn MIG mode of GPU %s %s: %w", uuid, map[bool]string{true: "on", false: "off"}[enable], err)
+	}
+	return nil
 }
 
 // FindPartition looks for a partition at the exact place. It has no UUID if it is half made or divided further.
@@ -89,10 +93,10 @@ func (c card) create(profile string, place gpu.Placement) (partition gpu.Partiti
 	if err != nil {
 		return gpu.Partition{}, err
 	}
-	if err := c.enable(&made); err != nil {
+	if err := c.placeable(info, place); err != nil {
 		return gpu.Partition{}, err
 	}
-	instance, err := c.find(info, place)
+	instance, err := c.findIn(info, place, &made)
 	if err != nil {
 		return gpu.Partition{}, err
 	}
@@ -131,17 +135,38 @@ func (u *undo) run() error {
 	return errors.Join(errs...)
 }
 
-// enable turns MIG mode on.
-func (c card) enable(made *undo) error {
+// findIn is find in MIG mode, which is turned on. A GPU that was not in it has nothing to be found, and is not searched: if
+// it cannot be, the mode could not be taken back either.
+func (c card) findIn(info nvml.GpuInstanceProfileInfo, place gpu.Placement, made *undo) (nvml.GpuInstance, error) {
 	mode, _, ret := c.handle.GetMigMode()
 	if ret != nvml.SUCCESS {
-		return fmt.Errorf("read MIG mode: %w", ret)
+		return nil, fmt.Errorf("read MIG mode: %w", ret)
 	}
 	if mode == nvml.DEVICE_MIG_ENABLE {
-		return nil
+		return c.find(info, place)
 	}
-	*made = append(*made, func() error { return c.node.setMode(c.handle, false) })
-	return c.node.setMode(c.handle, true)
+	if err := c.node.setMode(c.handle, true); err != nil {
+		return nil, err
+	}
+	*made = append(*made, func() error {
+		if err := c.node.setMode(c.handle, false); err != nil {
+			return fmt.Errorf("take back: %w", err)
+		}
+		return nil
+	})
+	return nil, nil
+}
+
+// placeable is asked before the mode is changed for nothing.
+func (c card) placeable(info nvml.GpuInstanceProfileInfo, place gpu.Placement) error {
+	places, ret := c.handle.GetGpuInstancePossiblePlacements(&info)
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("read the placements of the profile: %w", ret)
+	}
+	if !slices.Contains(places, nvml.GpuInstancePlacement{Start: uint32(place.Start), Size: uint32(place.Size)}) {
+		return fmt.Errorf("the profile has no placement of %d slices at %d", place.Size, place.Start)
+	}
+	return nil
 }
 
 // profile finds what NVML calls a profile.
@@ -240,7 +265,7 @@ func computeInstances(instance nvml.GpuInstance) (all []nvml.ComputeInstance, er
 }
 
 func (c card) look(profile string, place gpu.Placement) (gpu.Partition, bool, error) {
-	_, instance, err := c.present(profile, place)
+	instance, err := c.present(profile, place)
 	if err != nil || instance == nil {
 		return gpu.Partition{}, false, err
 	}
@@ -256,45 +281,59 @@ func (c card) look(profile string, place gpu.Placement) (gpu.Partition, bool, er
 }
 
 // present is find for a GPU that may not be in MIG mode, and then has none.
-func (c card) present(profile string, place gpu.Placement) (nvml.GpuInstanceProfileInfo, nvml.GpuInstance, error) {
+func (c card) present(profile string, place gpu.Placement) (nvml.GpuInstance, error) {
 	mode, _, ret := c.handle.GetMigMode()
 	if ret != nvml.SUCCESS {
-		return nvml.GpuInstanceProfileInfo{}, nil, fmt.Errorf("read MIG mode: %w", ret)
+		return nil, fmt.Errorf("read MIG mode: %w", ret)
 	}
 	if mode != nvml.DEVICE_MIG_ENABLE {
-		return nvml.GpuInstanceProfileInfo{}, nil, nil
+		return nil, nil
 	}
 	info, err := c.profile(profile)
 	if err != nil {
-		return info, nil, err
+		return nil, err
 	}
-	instance, err := c.find(info, place)
-	return info, instance, err
+	return c.find(info, place)
 }
 
 func (c card) destroyAt(profile string, place gpu.Placement) error {
-	info, instance, err := c.present(profile, place)
+	instance, err := c.present(profile, place)
 	if err != nil || instance == nil {
 		return err
 	}
-	return c.destroy(instance, info.SliceCount)
+	return destroy(instance)
 }
 
-// destroy removes a GPU instance and what is in it. A process that still runs there keeps it, which is an error; what is
-// left then is whole, so that NVML lists either a partition or nothing.
-func (c card) destroy(instance nvml.GpuInstance, sliceCount uint32) error {
+// destroy removes a GPU instance and what is in it. A process that still runs there keeps it, which is an error. What was
+// taken of it by then is put back, with a UUID of its own. Killed between, it leaves a GPU instance with less in it, which
+// the next destroy removes and the next create completes.
+func destroy(instance nvml.GpuInstance) (err error) {
+	var taken undo
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, taken.run())
+		}
+	}()
 	computes, err := computeInstances(instance)
 	if err != nil {
 		return err
 	}
 	for _, compute := range computes {
+		info, ret := compute.GetInfo()
+		if ret != nvml.SUCCESS {
+			return fmt.Errorf("read compute instance: %w", ret)
+		}
 		if ret := compute.Destroy(); ret != nvml.SUCCESS {
 			return fmt.Errorf("destroy compute instance: %w", ret)
 		}
+		taken.add("create compute instance", func() nvml.Return {
+			profile := nvml.ComputeInstanceProfileInfo{Id: info.ProfileId}
+			_, ret := instance.CreateComputeInstanceWithPlacement(&profile, &info.Placement)
+			return ret
+		})
 	}
 	if ret := instance.Destroy(); ret != nvml.SUCCESS {
-		_, err := c.complete(instance, sliceCount, &undo{})
-		return errors.Join(fmt.Errorf("destroy GPU instance: %w", ret), err)
+		return fmt.Errorf("destroy GPU instance: %w", ret)
 	}
 	return nil
 }
