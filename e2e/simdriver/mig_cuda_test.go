@@ -144,8 +144,7 @@ func TestMemoryOfAPartition(t *testing.T) {
 	}
 }
 
-// A device is not taken away from a process that uses it, nor given to one for which
-// it is no longer there.
+// A device is not taken away from a process that uses it.
 func TestPartitionsInUseStay(t *testing.T) {
 	root, _, one := partitioned(t)
 	process := on(t, root, one)
@@ -165,6 +164,43 @@ func TestPartitionsInUseStay(t *testing.T) {
 	process.kill()
 	if err := root.DestroyMIG(0, one.ID); err != nil {
 		t.Errorf("destroying what a dead process used: %v", err)
+	}
+}
+
+// A process that found a device has none when the card was divided otherwise since.
+func TestDevicesThatAreGoneHaveNoContexts(t *testing.T) {
+	root, three, one := partitioned(t)
+	late := func(device string) *actor {
+		cmd := command(t, root, "mig_check", "late")
+		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+device)
+		return start(t, "late", cmd)
+	}
+	onOne, onThree := late(one.Computes[0].UUID), late(three.Computes[0].UUID)
+	if err := os.RemoveAll(filepath.Join(root.Path, "dev/nvidia0")); err != nil {
+		t.Fatal(err)
+	}
+	onCard := late("")
+	for name, a := range map[string]*actor{"1g": onOne, "3g": onThree, "card": onCard} {
+		if got := a.allocate(0); got != "0" {
+			t.Errorf("a context on %s: %s", name, got)
+		}
+	}
+	if err := root.DestroyMIG(0, one.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.CreateMIG(0, "1g.18gb", one.Start); err != nil { // of the same number
+		t.Fatal(err)
+	}
+	if err := root.SetMIGMode(1, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		*actor
+		want string
+	}{"1g": {onOne, "101"}, "3g": {onThree, "0"}, "card": {onCard, "101"}} {
+		if got := test.allocate(0); got != test.want {
+			t.Errorf("a context on %s: %s, want %s", name, got, test.want)
+		}
 	}
 }
 

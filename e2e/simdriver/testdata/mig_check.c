@@ -1,6 +1,8 @@
 /*
  * mig_check devices: prints what CUDA says of each device that the process has, a
  * line a device: the UUIDs of both versions, bytes, multiprocessors, name.
+ *
+ * mig_check late: is initialised, and makes a context for each line that it reads.
  */
 #include "cuda_api.h"
 
@@ -41,10 +43,28 @@ static void devices(void)
 	}
 }
 
+static void late(void)
+{
+	char line[8];
+	CUcontext context;
+
+	OK(cuInit(0));
+	printf("ready\n");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin) != NULL) {
+		CUresult result = cuCtxCreate_v2(&context, 0, 0);
+		if (result == CUDA_SUCCESS)
+			OK(cuCtxDestroy_v2(context));
+		printf("%d\n", result);
+		fflush(stdout);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
 		{ "devices", devices },
+		{ "late", late },
 	};
 
 	return RUN_CASE(cases, argc, argv);
