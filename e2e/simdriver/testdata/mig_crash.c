@@ -32,32 +32,60 @@ static void must(bool condition, const char *what)
 	_exit(1);
 }
 
+/* What those that die make, and what the others do: in the same places of the file
+ * other instances, so that nothing looks whole for what was there before. */
+struct division {
+	unsigned half, half_index; /* a profile's ID and index */
+	int half_start;
+	unsigned eighth, eighth_index;
+	int eighth_start;
+	unsigned compute; /* of all of the half */
+};
+
+static const struct division dying = { 9, 2, 4, 19, 0, 0, 2 };
+static const struct division living = { 5, 3, 0, 20, 7, 6, 3 };
+
 /* From whatever is there to a card that is whole and not in MIG mode. */
-static void divide(void)
+static void divide(const struct division *d)
 {
 	const struct sim_gpu *gpu = &hw.gpus[0];
-	struct mig_made three, one, compute;
+	struct mig_made half, one, compute;
 	int activation;
 
 	must(mig_open(root) && ledger_open(root), "open");
 	must(mig_set_mode(gpu, 0, 1, &activation) == MIG_OK, "enable");
 	must(mig_reset(0) == MIG_OK, "reset");
-	must(mig_create(gpu, 0, 9, 4, &three) == MIG_OK, "3g");
-	must(mig_create(gpu, 0, 19, 0, &one) == MIG_OK, "1g");
-	must(mig_create_compute(gpu, 0, three.number, three.serial, 2,
-				MIG_ANYWHERE, &compute) == MIG_OK,
+	must(mig_create(gpu, 0, d->half, d->half_start, &half) == MIG_OK,
+	     "half");
+	must(mig_create(gpu, 0, d->eighth, d->eighth_start, &one) == MIG_OK,
+	     "1g");
+	must(mig_create_compute(gpu, 0, half.number, half.serial,
+				d->compute, MIG_ANYWHERE, &compute) == MIG_OK,
 	     "compute instance");
-	must(mig_destroy(0, three.number, three.serial) == MIG_IN_USE,
+	must(mig_destroy(0, half.number, half.serial) == MIG_IN_USE,
 	     "an instance in use");
-	must(mig_destroy_compute(0, three.number, compute.number,
+	must(mig_destroy_compute(0, half.number, compute.number,
 				 compute.serial) == MIG_OK,
 	     "destroy a compute instance");
-	must(mig_create_compute(gpu, 0, three.number, three.serial, 2,
-				MIG_ANYWHERE, &compute) == MIG_OK,
+	must(mig_create_compute(gpu, 0, half.number, half.serial,
+				d->compute, MIG_ANYWHERE, &compute) == MIG_OK,
 	     "another compute instance");
 	must(mig_destroy(0, one.number, one.serial) == MIG_OK, "destroy 1g");
 	must(mig_reset(0) == MIG_OK, "reset of a divided card");
 	must(mig_set_mode(gpu, 0, 0, &activation) == MIG_OK, "disable");
+}
+
+static bool is_of_one(const struct mig_instance *instance)
+{
+	const struct division *both[] = { &dying, &living };
+
+	for (unsigned i = 0; i < 2; i++)
+		if ((instance->profile == both[i]->half_index &&
+		     (int)instance->start == both[i]->half_start) ||
+		    (instance->profile == both[i]->eighth_index &&
+		     (int)instance->start == both[i]->eighth_start))
+			return true;
+	return false;
 }
 
 static void check_whole(void)
@@ -75,12 +103,14 @@ static void check_whole(void)
 		for (unsigned j = 0; j < MIG_COMPUTES; j++)
 			must(instance->computes[j].serial == 0 ||
 				     (instance->serial != 0 &&
-				      instance->computes[j].size == 3),
+				      instance->computes[j].size ==
+					      profile->slices),
 			     "a compute instance that is not whole");
 		if (instance->serial == 0)
 			continue;
 		must(card.current, "an instance without MIG mode");
-		must(profile != NULL && instance->size == profile->size,
+		must(profile != NULL && instance->size == profile->size &&
+			     is_of_one(instance),
 		     "an instance that is not whole");
 		instance->serial = 0;
 		must(mig_fits(&hw.gpus[0], &card, profile, instance->start) ==
@@ -107,13 +137,13 @@ static int in_child(void (*run)(void))
 static void die(void)
 {
 	steps = 0;
-	divide();
+	divide(&dying);
 }
 
 static void live(void)
 {
 	last_step = 0;
-	divide();
+	divide(&living);
 }
 
 int main(int argc, char **argv)
