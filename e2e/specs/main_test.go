@@ -22,6 +22,8 @@ const (
 	faulty   = "t4x4-b"     // where the driver and its GPUs fail
 	badDisk  = "vgpu"       // where files are broken
 	booting  = "odd-memory" // where the kubelet and the node are started anew
+	hopper   = "h100x8-mig" // whose GPUs are partitioned when they are asked for
+	ampere   = "a100x8"     // whose GPUs an administrator partitions
 )
 
 var nodes = []scenario.Node{
@@ -31,6 +33,8 @@ var nodes = []scenario.Node{
 	{Name: faulty, Hardware: "t4x4"},
 	{Name: badDisk, Hardware: "vgpu"},
 	{Name: booting, Hardware: "odd-memory"},
+	{Name: hopper, Hardware: "h100x8"},
+	{Name: ampere, Hardware: "a100x8"},
 }
 
 // settings are the chart's values here: faults are seen soon, and an upgrade does not go node by node.

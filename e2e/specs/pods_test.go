@@ -17,23 +17,23 @@ import (
 	"aliquot.dev/aliquot/e2e/workload"
 )
 
-// request is one request of a claim for a share.
-type request struct{ name, memory, cores string }
+// request is one request of a claim, for a share unless it says of which other class.
+type request struct{ name, memory, cores, class, selector string }
 
 func claimSpec(requests []request) resourceapi.ResourceClaimSpec {
 	var spec resourceapi.ResourceClaimSpec
 	for _, r := range requests {
-		capacity := map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: resource.MustParse(r.memory)}
-		if r.cores != "" {
-			capacity[v1alpha1.CapacityCores] = resource.MustParse(r.cores)
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: cmp.Or(r.class, "share.gpu.aliquot.dev")}
+		if r.memory != "" {
+			exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: resource.MustParse(r.memory)}}
 		}
-		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{
-			Name: r.name,
-			Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: "share.gpu.aliquot.dev",
-				Capacity:        &resourceapi.CapacityRequirements{Requests: capacity},
-			},
-		})
+		if r.cores != "" {
+			exactly.Capacity.Requests[v1alpha1.CapacityCores] = resource.MustParse(r.cores)
+		}
+		if r.selector != "" {
+			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: r.selector}}}
+		}
+		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: r.name, Exactly: exactly})
 	}
 	return spec
 }
@@ -84,30 +84,39 @@ func container(name string, command ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: scenario.WorkloadImage, ImagePullPolicy: corev1.PullNever, Command: command}
 }
 
-// start makes a pod on the spec's node. Containers that do not name claims have them all.
+// start makes a pod on the spec's node. Containers that do not name claims have them all. A claim without a name is none.
 func (s *spec) start(name string, claim corev1.PodResourceClaim, containers ...corev1.Container) {
 	s.Helper()
 	// The ledger remembers containers by the name of their pod.
 	if used, err := s.Hardware(s.node, name); err != nil || len(used) > 0 {
 		s.Fatalf("node %s has had a pod named %s, choose another name (%v)", s.node, name, err)
 	}
+	var claims []corev1.PodResourceClaim
+	if claim.Name != "" {
+		claims = append(claims, claim)
+	}
 	for i := range containers {
-		if containers[i].Resources.Claims == nil {
+		if containers[i].Resources.Claims == nil && claims != nil {
 			containers[i].Resources.Claims = []corev1.ResourceClaim{{Name: claim.Name}}
 		}
 	}
-	_, err := s.Client.CoreV1().Pods(s.namespace).Create(s.Context(), &corev1.Pod{
+	_, err := s.Client.CoreV1().Pods(s.namespace).Create(s.Context(), s.podOf(name, claims, containers...), metav1.CreateOptions{})
+	s.must(err)
+}
+
+// podOf is a pod for the spec's node.
+func (s *spec) podOf(name string, claims []corev1.PodResourceClaim, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			NodeSelector:                  map[string]string{corev1.LabelHostname: s.node},
 			RestartPolicy:                 cmp.Or(s.restart, corev1.RestartPolicyNever),
 			TerminationGracePeriodSeconds: ptr.To(int64(1)),
 			AutomountServiceAccountToken:  ptr.To(false),
-			ResourceClaims:                []corev1.PodResourceClaim{claim},
+			ResourceClaims:                claims,
 			Containers:                    containers,
 		},
-	}, metav1.CreateOptions{})
-	s.must(err)
+	}
 }
 
 // remove deletes a pod and waits until it is gone.
