@@ -17,6 +17,7 @@ import (
 const (
 	PluginData = "/var/lib/kubelet/plugins/" + v1alpha1.DriverName
 	RecordsDir = PluginData + "/claims"
+	MarksDir   = PluginData + "/partitions"
 	SharesDir  = "/run/aliquot/shares"
 	SpecsDir   = "/var/run/cdi"
 	DriverRoot = "/run/nvidia/driver"
@@ -30,7 +31,11 @@ type Record struct {
 
 // Allocation is a share, or a whole GPU, in a record.
 type Allocation struct {
-	GPU    string
+	GPU       string
+	Partition *struct {
+		Profile   string
+		Placement struct{ Start, Size int }
+	}
 	Limits struct {
 		Whole       bool
 		MemoryBytes uint64
@@ -48,10 +53,21 @@ func (r Record) Limited() bool {
 	return false
 }
 
+// Marks are those of the partitions that a record names, whoever made them.
+func (r Record) Marks() (marks []string) {
+	for _, a := range r.Allocations {
+		if p := a.Partition; p != nil {
+			marks = append(marks, fmt.Sprintf("%s_%d_%d_%s", a.GPU, p.Placement.Start, p.Placement.Size, p.Profile))
+		}
+	}
+	return marks
+}
+
 // State is what a node has on disk of the claims that are prepared on it.
 type State struct {
 	Records       []Record
 	Specs, Shares []string // UIDs of claims
+	Marks         []string // of partitions that the plugin made, as Record.Marks has them
 	Other         []string // files where only the above should be
 }
 
@@ -62,6 +78,7 @@ for f in ` + RecordsDir + `/* ` + RecordsDir + `/.[!.]*; do
 done
 for f in ` + SpecsDir + `/` + v1alpha1.DriverName + `-share_*.json; do [ -e "$f" ] && basename "$f" .json | sed 's/.*_/spec /'; done
 for f in ` + SharesDir + `/*; do [ -e "$f" ] && echo "share $(basename "$f")"; done
+for f in ` + MarksDir + `/*; do [ -e "$f" ] && echo "mark $(basename "$f")"; done
 true`
 
 // State reads what a node has of claims.
@@ -85,6 +102,8 @@ func (w *World) State(ctx context.Context, node string) (State, error) {
 			s.Specs = append(s.Specs, value)
 		case "share":
 			s.Shares = append(s.Shares, value)
+		case "mark":
+			s.Marks = append(s.Marks, value)
 		default:
 			s.Other = append(s.Other, value)
 		}

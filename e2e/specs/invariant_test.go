@@ -68,6 +68,11 @@ func agree(state scenario.State, claims []resourceapi.ResourceClaim) error {
 		live = append(live, string(claim.UID))
 	}
 	var errs []error
+	for _, mark := range state.Marks {
+		if !slices.ContainsFunc(state.Records, func(r scenario.Record) bool { return slices.Contains(r.Marks(), mark) }) {
+			errs = append(errs, fmt.Errorf("partition %s is marked, and no claim has it", mark))
+		}
+	}
 	for what, pair := range map[string][2][]string{
 		"records and claims":           {recorded, live},
 		"specs and claims":             {state.Specs, live},
