@@ -31,7 +31,8 @@ func ownProcess(t *testing.T, prepare ...func(*exec.Cmd)) bool {
 	}
 	pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append(os.Args[1:], "-test.run="+pattern, "-test.v")...)
-	cmd.Env = append(os.Environ(), variable+"="+t.Name())
+	// The race detector would have each process wait a second at its end.
+	cmd.Env = append(os.Environ(), variable+"="+t.Name(), "GORACE=atexit_sleep_ms=0")
 	for _, change := range prepare {
 		change(cmd)
 	}

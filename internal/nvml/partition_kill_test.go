@@ -27,7 +27,7 @@ func TestPartitionsSurviveDeathAtAnyMoment(t *testing.T) {
 	b := divisible(t, "h200x2", nil)
 	idle := b.card()
 	found := map[string]int{}
-	for round := range 40 {
+	for round := range 32 {
 		dieDividing(t, b)
 		found[stage(b.card())]++
 		if round%2 == 0 {
