@@ -91,7 +91,7 @@ func dieDividing(t *testing.T, b bench) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	time.Sleep(rand.N(20 * time.Millisecond)) // it has made and removed a few by then
+	<-time.After(rand.N(20 * time.Millisecond)) // any moment will do: there is no condition to wait for
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if status := cmd.ProcessState.String(); err != nil || status != "signal: killed" {
