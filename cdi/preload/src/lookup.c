@@ -22,22 +22,49 @@ struct function {
 	size_t real; /* offset in struct aq_real */
 };
 
-static const struct function wrapped[] = {
-#define ROW(function, base, since, stream)              \
-	{ #function, base,     since, stream, function, \
-	  offsetof(struct aq_real, function) },
+#define ONE(...) +1
+#define WRAPPED (0 AQ_WRAPPED_CUDA(ONE) AQ_WRAPPED_NVML(ONE))
+#define CALLED (0 AQ_CALLED_CUDA(ONE) AQ_CALLED_NVML(ONE))
+
+/* Filled when they are first needed: constants with addresses in them would be for
+ * the loader to relocate, in every process that has never heard of CUDA. */
+static struct function wrapped[WRAPPED], called[CALLED];
+static bool tables_filled;
+static struct aq_lock tables_lock;
+
+static void fill_wrapped(struct function *f)
+{
+#define ROW(name, base, since, stream) \
+	*f++ = (struct function){ #name, base, since, stream, name, \
+				  offsetof(struct aq_real, name) };
 	AQ_WRAPPED_CUDA(ROW)
 	AQ_WRAPPED_NVML(ROW)
 #undef ROW
-};
+}
 
-static const struct function called[] = {
-#define ROW(function) \
-	{ .name = #function, .real = offsetof(struct aq_real, function) },
+static void fill_called(struct function *f)
+{
+#define ROW(symbol) \
+	*f++ = (struct function){ \
+		.name = #symbol, .real = offsetof(struct aq_real, symbol) \
+	};
 	AQ_CALLED_CUDA(ROW)
 	AQ_CALLED_NVML(ROW)
 #undef ROW
-};
+}
+
+static void fill_tables(void)
+{
+	if (__atomic_load_n(&tables_filled, __ATOMIC_ACQUIRE))
+		return;
+	aq_lock(&tables_lock);
+	if (!tables_filled) {
+		fill_wrapped(wrapped);
+		fill_called(called);
+		__atomic_store_n(&tables_filled, true, __ATOMIC_RELEASE);
+	}
+	aq_unlock(&tables_lock);
+}
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -49,16 +76,19 @@ static struct aq_lock bind_lock;
 /* Where the stubs jump to. */
 typedef void *dlsym_function(void *, const char *);
 typedef void *dlvsym_function(void *, const char *, const char *);
-dlsym_function *aq_real_dlsym __attribute__((visibility("hidden")));
-dlvsym_function *aq_real_dlvsym __attribute__((visibility("hidden")));
+/* What every process writes at its start lies on a page that the loader has written
+ * already: another page would be another fault. */
+#define AT_START __attribute__((section(".data")))
+dlsym_function *aq_real_dlsym AT_START __attribute__((visibility("hidden")));
+dlvsym_function *aq_real_dlvsym AT_START __attribute__((visibility("hidden")));
 
 /* Found by name too: before glibc 2.34 they are in libdl, and to need that would
  * make every process load it. One that has no libdl from its start cannot load
  * CUDA there. */
 typedef void *dlopen_function(const char *, int);
 typedef char *dlerror_function(void);
-static dlopen_function *real_dlopen;
-static dlerror_function *real_dlerror;
+static dlopen_function *real_dlopen AT_START;
+static dlerror_function *real_dlerror AT_START;
 
 static void *no_dlsym(void *handle, const char *name)
 {
@@ -262,6 +292,7 @@ static bool bind(void *handle, const char *library, bool cuda, bool *bound)
 	AQ_KEEP_ERRNO;
 
 	find_dlsym();
+	fill_tables();
 	aq_fork_watch();
 	aq_lock(&bind_lock);
 	if (!*bound) {
@@ -297,12 +328,14 @@ bool aq_bind_nvml(void)
 void aq_lookup_forked(void)
 {
 	aq_lock_reset(&bind_lock);
+	aq_lock_reset(&tables_lock);
 }
 
 static const struct function *find_wrapped(const char *name)
 {
 	size_t low = 0, high = COUNT(wrapped);
 
+	fill_tables();
 	while (low < high) {
 		size_t middle = (low + high) / 2;
 		int order = strcmp(name, wrapped[middle].name);
