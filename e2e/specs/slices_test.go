@@ -4,6 +4,7 @@ package specs_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/e2e/scenario"
 	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/inventory"
@@ -126,5 +129,39 @@ func (s *spec) apply(manifest string) {
 	cmd.Stdin = strings.NewReader(manifest)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		s.Errorf("apply: %v: %s\n%s", err, output, manifest)
+	}
+}
+
+// The API server itself takes what is published of every machine that is known, in and out of MIG mode.
+func TestAPIServerTakesSlicesOfEveryMachine(t *testing.T) {
+	s := watch(t, sharing)
+	files, err := filepath.Glob("../../internal/gpu/testdata/*.yaml")
+	s.must(err)
+	if len(files) == 0 {
+		t.Fatal("no machine is known")
+	}
+	for _, file := range files {
+		gpus, err := gpu.FromFile(file)
+		s.must(err)
+		for _, enabled := range []bool{false, true} {
+			for _, d := range gpus {
+				if d.MIG != nil {
+					d.MIG.Enabled = enabled
+				}
+			}
+			pool := inventory.Resources("node", gpus, nil).Pools["node/gpus"]
+			for i, slice := range pool.Slices {
+				_, err := s.Client.ResourceV1().ResourceSlices().Create(t.Context(), &resourceapi.ResourceSlice{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slice-%d", i)},
+					Spec: resourceapi.ResourceSliceSpec{
+						Driver: v1alpha1.DriverName, NodeName: ptr.To("node"), Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+						Pool: resourceapi.ResourcePool{Name: "node/gpus", Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+					},
+				}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if err != nil {
+					t.Errorf("%s, slice %d: %v", file, i, err)
+				}
+			}
+		}
 	}
 }
