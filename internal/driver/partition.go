@@ -124,13 +124,16 @@ func (d *Driver) restore(a allocation) error {
 	return d.makeReady(a)
 }
 
+// errMode is wrapped where a GPU is partitioned that is to be shared.
+var errMode = errors.New("is partitioned and cannot be shared")
+
 // leaveMIG turns MIG mode off if that takes no reset. Partitions keep it on, and are then the error.
 func (d *Driver) leaveMIG(device gpu.Device) error {
 	if device.MIG == nil || !device.MIG.Enabled {
 		return nil
 	}
 	if err := d.config.Partitioner.SetMIGMode(device.UUID, false); err != nil {
-		return fmt.Errorf("GPU %s is partitioned and cannot be shared: %w", device.UUID, err)
+		return fmt.Errorf("GPU %s %w: %w", device.UUID, errMode, err)
 	}
 	d.changed(device, func(m *gpu.MIG) { m.Enabled = false })
 	return nil

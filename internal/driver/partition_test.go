@@ -247,6 +247,35 @@ func TestPartitionRemovedByHand(t *testing.T) {
 	r.wantDivided(t, "true 3g.40gb@0")
 }
 
+// TestModeChangedUnderAShare: an administrator partitions a GPU whose shares rest.
+func TestModeChangedUnderAShare(t *testing.T) {
+	r := newRig(t, "h100x8")
+	d := r.start(t)
+	claim, bystander := claimOf("c", share("gpu", "gpu-0", "s1", "1Gi", "0")), claimOf("b", share("gpu", "gpu-1", "s2", "1Gi", "0"))
+	r.allocate(t, claim, bystander)
+	mustPrepare(t, d, claim)
+	mustPrepare(t, d, bystander)
+	m := r.hardware.devices[0].MIG
+	m.Enabled = true // nothing is in the way of turning it off again
+	for _, want := range []string{"", "Warning RestoreFailed claim default/c: GPU " + h100GPU0 + " is partitioned and cannot be shared: In use by another client"} {
+		_ = d.discover(quiet(t))
+		d.reconcile(quiet(t))
+		if got := strings.Join(r.told(), "\n"); got != want {
+			t.Errorf("Events %q, want %q", got, want)
+		}
+		checkBooks(t, d, nil)
+		r.wantDivided(t, map[bool]string{true: "false", false: "true 1g.10gb@0"}[want == ""])
+		m.Enabled, m.Partitions = true, []gpu.Partition{{UUID: "MIG-other", Profile: "1g.10gb", Placement: gpu.Placement{Start: 0, Size: 1}}}
+	}
+	if _, err := prepare(t, d, claim); err == nil || !strings.Contains(err.Error(), "an administrator has partitioned the GPU") {
+		t.Errorf("replayed: %v", err)
+	}
+	mustPrepare(t, d, bystander)
+	if err := unprepare(t, d, claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestPartitionsComeBackAfterAReboot, in which hardware forgets them.
 func TestPartitionsComeBackAfterAReboot(t *testing.T) {
 	r := newRig(t, "h100x8")

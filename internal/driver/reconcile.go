@@ -114,7 +114,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 		return nil
 	}
 	err = run(d.effects(r, d.restore))
-	if err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
+	if errors.Is(err, errMode) || err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
 		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
 	return err
