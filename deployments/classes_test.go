@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
@@ -272,5 +273,24 @@ func checkClaims(t *testing.T, file string, pod *corev1.Pod, requests map[string
 				t.Errorf("%s: container %q names claim %q, request %q, which is not there", file, container.Name, claim.Name, claim.Request)
 			}
 		}
+	}
+}
+
+// What the chart writes into a class, the plugin takes.
+func TestParametersOfClasses(t *testing.T) {
+	seen := 0
+	for _, r := range renderings {
+		for _, class := range all[*resourceapi.DeviceClass](decode(t, mustTemplate(t, r.args...))) {
+			for i, config := range class.Spec.Config {
+				seen++
+				path := field.NewPath(class.Name, "config").Index(i)
+				if _, errs := v1alpha1.DecodeShareClass(config.Opaque.Parameters.Raw, path); len(errs) > 0 || config.Opaque.Driver != v1alpha1.DriverName {
+					t.Errorf("driver %s: %v", config.Opaque.Driver, errs.ToAggregate())
+				}
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no class has parameters")
 	}
 }

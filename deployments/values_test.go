@@ -55,6 +55,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "MIG profile", set: `migProfiles=["1g.10gb' || true"]`, json: true, want: []string{"/migProfiles/0"}},
 		{name: "MIG profile twice", set: `migProfiles=["1g.10gb","1g.10gb"]`, json: true, want: []string{`name "mig-1g.10gb.gpu.aliquot.dev" stands there twice`}},
 		{name: "MIG profile of a class", set: `deviceClasses=[{"name":"a","extendedResourceName":"nvidia.com/mig-1g.10gb"}]`, json: true, want: []string{`extendedResourceName "nvidia.com/mig-1g.10gb" stands there twice`}},
+		{name: "parameter of a class", set: `deviceClasses=[{"name":"a","parameters":{"corePolicy":"burst"}}]`, json: true, want: []string{"/deviceClasses/0/parameters/corePolicy", "Burst"}},
+		{name: "unknown parameter of a class", set: `deviceClasses=[{"name":"a","parameters":{"maxMemory":"1Gi"}}]`, json: true, want: []string{"/deviceClasses/0/parameters", "maxMemory"}},
 		{name: "config of a class", set: `deviceClasses=[{"name":"a","config":[]}]`, json: true, want: []string{"/deviceClasses/0", "config", "not allowed"}},
 	}
 	for _, tc := range tests {

@@ -2,11 +2,9 @@ package driver
 
 import (
 	"fmt"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
@@ -43,11 +41,9 @@ func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReque
 	if !ok {
 		return allocation{}, fmt.Errorf("device %q is not on this node now: %s; delete the pod so that its claim is allocated anew", result.Device, n.whyNot(result.Device))
 	}
-	for _, config := range resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result) {
-		if config.Opaque.Driver == v1alpha1.DriverName {
-			return allocation{}, fmt.Errorf("opaque parameters of a %s config: %s takes none; remove the entry from devices.config",
-				strings.TrimPrefix(string(config.Source), "From"), v1alpha1.DriverName)
-		}
+	settings, err := parametersOf(claim, result)
+	if err != nil {
+		return allocation{}, err
 	}
 	a := allocation{Request: result.Request, Pool: result.Pool, Device: result.Device, GPU: device.UUID, AdminAccess: ptr.Deref(result.AdminAccess, false)}
 	total := device.Allocatable(v1alpha1.MemoryStep)
@@ -61,9 +57,10 @@ func planResult(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReque
 	if a.AdminAccess {
 		return a, nil
 	}
-	var err error
-	a.Limits, err = quota.For(result, total)
-	return a, err
+	if a.Limits, err = quota.For(result, total); err != nil {
+		return a, err
+	}
+	return a, settings.apply(&a.Limits)
 }
 
 // id tells results of one request apart: a request may have several devices, and a device several shares.
@@ -74,9 +71,10 @@ func (a allocation) id() string {
 	return a.Device
 }
 
-// limited says whether the preload library holds this allocation. Whole GPUs and admins' monitors run without it.
+// limited says whether the preload library holds this allocation. Whole devices and admins' monitors run without it, and what
+// is only to be counted.
 func (a allocation) limited() bool {
-	return !a.AdminAccess && !a.Limits.Whole
+	return !a.AdminAccess && !a.Limits.Whole && !a.Limits.Unenforced
 }
 
 // shares are what the ledger books. An admin's access takes nothing away from anybody.

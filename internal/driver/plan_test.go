@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/quota"
 )
 
@@ -29,7 +30,7 @@ func opaque(claim *resourceapi.ResourceClaim, driver string, source resourceapi.
 }
 
 func TestGoodClaims(t *testing.T) {
-	part := quota.Limits{MemoryBytes: 10 << 30, CorePercent: 30, CorePolicy: quota.PolicyFixed}
+	part := quota.Limits{MemoryBytes: 10 << 30, CorePercent: 30, CorePolicy: v1alpha1.CoreFixed}
 	all := quota.Limits{Whole: true, MemoryBytes: h100Bytes, CorePercent: 100}
 	foreign := with(whole("nic", "eth0"), func(r *resourceapi.DeviceRequestAllocationResult) { r.Driver, r.Pool = "net.example.com", "node" })
 	admin := with(share("gpu", "gpu-0", "s1", "10Gi", "30"), func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) })
@@ -123,9 +124,9 @@ func TestBadClaimsAreRefusedAndNothingIsWritten(t *testing.T) {
 		"another node's pool":     {claim: claimOf("c", with(good, func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "other/gpus" })), wantErr: at + `pool "other/gpus" is not this node's, "node/gpus"`},
 		"unknown device":          {claim: claimOf("c", whole("gpu", "gpu-8")), wantErr: at + `device "gpu-8" is not on this node now: its GPU is lost or was never here; delete the pod so that its claim is allocated anew`},
 		"the second is unknown":   {claim: claimOf("c", good, whole("b", "gpu-8")), wantErr: `status.allocation.devices.results[1], request "b": device "gpu-8" is not on this node now: its GPU is lost or was never here; delete the pod so that its claim is allocated anew`},
-		"parameters of the claim": {claim: opaque(claimOf("c", good), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClaim), wantErr: at + "opaque parameters of a Claim config: gpu.aliquot.dev takes none; remove the entry from devices.config"},
-		"parameters of the class": {claim: opaque(claimOf("c", good), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClass, "gpu"), wantErr: at + "opaque parameters of a Class config: gpu.aliquot.dev takes none; remove the entry from devices.config"},
-		"of the parent request":   {claim: opaque(claimOf("c", share("gpu/a", "gpu-0", "s1", "1Gi", "0")), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClaim, "gpu"), wantErr: `status.allocation.devices.results[0], request "gpu/a": opaque parameters of a Claim config: gpu.aliquot.dev takes none; remove the entry from devices.config`},
+		"parameters of the claim": {claim: opaque(claimOf("c", good), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClaim), wantErr: at + "devices.config: [claim parameters.apiVersion: Unsupported value: \"\": supported values: \"gpu.aliquot.dev/v1alpha1\", claim parameters.kind: Unsupported value: \"\": supported values: \"ShareConfig\"]"},
+		"parameters of the class": {claim: opaque(claimOf("c", good), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClass, "gpu"), wantErr: at + "devices.config: [class parameters.apiVersion: Unsupported value: \"\": supported values: \"gpu.aliquot.dev/v1alpha1\", class parameters.kind: Unsupported value: \"\": supported values: \"ShareClass\"]"},
+		"of the parent request":   {claim: opaque(claimOf("c", share("gpu/a", "gpu-0", "s1", "1Gi", "0")), "gpu.aliquot.dev", resourceapi.AllocationConfigSourceClaim, "gpu"), wantErr: `status.allocation.devices.results[0], request "gpu/a": devices.config: [claim parameters.apiVersion: Unsupported value: "": supported values: "gpu.aliquot.dev/v1alpha1", claim parameters.kind: Unsupported value: "": supported values: "ShareConfig"]`},
 		"no memory":               {claim: claimOf("c", share("gpu", "gpu-0", "s1", "0", "30")), wantErr: at + "consumedCapacity[memory] is 0: want a positive number of bytes"},
 		"negative memory":         {claim: claimOf("c", share("gpu", "gpu-0", "s1", "-1Gi", "30")), wantErr: at + "consumedCapacity[memory] is -1Gi: want a positive number of bytes"},
 		"fractional memory":       {claim: claimOf("c", share("gpu", "gpu-0", "s1", "1500m", "30")), wantErr: at + "consumedCapacity[memory] is 1500m: want a positive number of bytes"},

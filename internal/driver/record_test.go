@@ -6,13 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/quota"
 )
 
 func TestRecordsOutliveTheProcess(t *testing.T) {
 	rs := records{dir: t.TempDir() + "/claims"}
 	want := record{Version: 1, UID: "uid", Namespace: "default", Name: "c", Allocations: []allocation{
-		{Request: "gpu/a", Pool: "node/gpus", Device: "gpu-0", GPU: "GPU-0", ShareID: "s1", Limits: quota.Limits{MemoryBytes: 1<<64 - 1, CorePercent: 100, CorePolicy: quota.PolicyFixed, Priority: -1}},
+		{Request: "gpu/a", Pool: "node/gpus", Device: "gpu-0", GPU: "GPU-0", ShareID: "s1", Limits: quota.Limits{MemoryBytes: 1<<64 - 1, CorePercent: 100, CorePolicy: v1alpha1.CoreFixed, Priority: -1}},
 		{Request: "b", Pool: "node/gpus", Device: "gpu-1", GPU: "GPU-1", AdminAccess: true, Limits: quota.Limits{Whole: true}},
 	}}
 	for range 2 {

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/cdi"
-	"aliquot.dev/aliquot/internal/quota"
 	"aliquot.dev/aliquot/internal/usage"
 )
 
@@ -62,7 +62,7 @@ func (d *Driver) shareOf(r record, a allocation, uuid string) usage.Share {
 		Dir:         d.config.Layout.ShareDir(string(r.UID), a.cdiDevice(uuid)),
 		MemoryBytes: a.Limits.MemoryBytes,
 		CorePercent: a.Limits.CorePercent,
-		Burst:       a.Limits.CorePolicy == quota.PolicyBurst,
+		Burst:       a.Limits.CorePolicy == v1alpha1.CoreBurst,
 	}
 }
 

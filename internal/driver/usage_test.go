@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
 	"aliquot.dev/aliquot/internal/usage"
@@ -114,7 +115,7 @@ func TestMeasuredSharesAreThoseBooked(t *testing.T) {
 func TestBurstIsRenderedAndMeasured(t *testing.T) {
 	r := newRig(t, "h100x8")
 	d := r.start(t)
-	a := allocation{Request: "gpu", GPU: h100GPU0, ShareID: "s1", Limits: quota.Limits{MemoryBytes: 1 << 30, CorePercent: 30, CorePolicy: quota.PolicyBurst}}
+	a := allocation{Request: "gpu", GPU: h100GPU0, ShareID: "s1", Limits: quota.Limits{MemoryBytes: 1 << 30, CorePercent: 30, CorePolicy: v1alpha1.CoreBurst}}
 	claim := record{UID: "uid", Namespace: "default", Name: "a", Allocations: []allocation{a}}
 	rendered, err := d.render(claim)
 	if err != nil {

@@ -10,16 +10,6 @@ import (
 	"aliquot.dev/aliquot/api/v1alpha1"
 )
 
-// CorePolicy says whether a share may use cores that others leave idle.
-type CorePolicy string
-
-const (
-	// PolicyFixed holds a share to its cores even when the GPU is otherwise idle.
-	PolicyFixed CorePolicy = "Fixed"
-	// PolicyBurst lends a share what others leave idle.
-	PolicyBurst CorePolicy = "Burst"
-)
-
 // Limits is what one share may use of one device, a GPU or a partition.
 type Limits struct {
 	// Whole marks a share that is the device itself: nothing limits it, and nothing may be beside it.
@@ -28,8 +18,10 @@ type Limits struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	// CorePercent of the device's time, 0 to 100; 0 is best effort.
 	CorePercent int `json:"corePercent"`
-	// CorePolicy is PolicyFixed until claims can choose.
-	CorePolicy CorePolicy `json:"corePolicy,omitempty"`
+	// CorePolicy is fixed unless class or claim say otherwise.
+	CorePolicy v1alpha1.CorePolicy `json:"corePolicy,omitempty"`
+	// Unenforced marks a share that is counted and not held.
+	Unenforced bool `json:"unenforced,omitempty"`
 	// Priority of the share among those that compete for idle cores.
 	Priority int `json:"priority,omitempty"`
 }
@@ -59,7 +51,7 @@ func For(result resourceapi.DeviceRequestAllocationResult, total uint64) (Limits
 	if uint64(memory) == total && (cores == 0 || cores == v1alpha1.AllCores) {
 		return whole, nil
 	}
-	return Limits{MemoryBytes: uint64(memory), CorePercent: cores, CorePolicy: PolicyFixed}, nil
+	return Limits{MemoryBytes: uint64(memory), CorePercent: cores, CorePolicy: v1alpha1.CoreFixed}, nil
 }
 
 func corePercent(result resourceapi.DeviceRequestAllocationResult) (int, error) {

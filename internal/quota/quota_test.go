@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/gpu"
 )
 
@@ -26,13 +27,13 @@ func TestForTakesWhatTheSchedulerGranted(t *testing.T) {
 		want     Limits
 		wantErr  string
 	}{
-		"memory and cores":        {consumed: consumed("memory", "10Gi", "cores", "30"), want: Limits{MemoryBytes: 10 * gi, CorePercent: 30, CorePolicy: PolicyFixed}},
-		"under the domain":        {consumed: consumed("gpu.aliquot.dev/memory", "10Gi", "gpu.aliquot.dev/cores", "30"), want: Limits{MemoryBytes: 10 * gi, CorePercent: 30, CorePolicy: PolicyFixed}},
-		"best effort cores":       {consumed: consumed("memory", "10Gi", "cores", "0"), want: Limits{MemoryBytes: 10 * gi, CorePolicy: PolicyFixed}},
-		"no word of cores":        {consumed: consumed("memory", "10Gi"), want: Limits{MemoryBytes: 10 * gi, CorePolicy: PolicyFixed}},
+		"memory and cores":        {consumed: consumed("memory", "10Gi", "cores", "30"), want: Limits{MemoryBytes: 10 * gi, CorePercent: 30, CorePolicy: v1alpha1.CoreFixed}},
+		"under the domain":        {consumed: consumed("gpu.aliquot.dev/memory", "10Gi", "gpu.aliquot.dev/cores", "30"), want: Limits{MemoryBytes: 10 * gi, CorePercent: 30, CorePolicy: v1alpha1.CoreFixed}},
+		"best effort cores":       {consumed: consumed("memory", "10Gi", "cores", "0"), want: Limits{MemoryBytes: 10 * gi, CorePolicy: v1alpha1.CoreFixed}},
+		"no word of cores":        {consumed: consumed("memory", "10Gi"), want: Limits{MemoryBytes: 10 * gi, CorePolicy: v1alpha1.CoreFixed}},
 		"all memory is whole":     {consumed: consumed("memory", "80Gi", "cores", "0"), want: whole},
 		"all of both is whole":    {consumed: consumed("memory", "80Gi", "cores", "100"), want: whole},
-		"all memory, some cores":  {consumed: consumed("memory", "80Gi", "cores", "30"), want: Limits{MemoryBytes: 80 * gi, CorePercent: 30, CorePolicy: PolicyFixed}},
+		"all memory, some cores":  {consumed: consumed("memory", "80Gi", "cores", "30"), want: Limits{MemoryBytes: 80 * gi, CorePercent: 30, CorePolicy: v1alpha1.CoreFixed}},
 		"no consumed capacity":    {want: whole},
 		"no shareID":              {consumed: consumed("memory", "10Gi"), noShare: true, want: whole},
 		"zero memory":             {consumed: consumed("memory", "0"), wantErr: "consumedCapacity[memory] is 0: want a positive number of bytes"},
