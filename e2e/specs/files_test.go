@@ -81,7 +81,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
 	s.start("refused", corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name}, cuda("main"))
-	s.told("refused", "devices.config", v1alpha1.DriverName)
+	s.told("refused", "devices.config", `claim parameters.kind: Unsupported value: "Unknown"`, "ShareConfig")
 	s.notStarted("refused")
 
 	s.start("other", s.share("1Gi"), cuda("main"))
