@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 )
@@ -57,7 +58,7 @@ func (s *spec) checkMetadata(uuid string) {
 	devices, err := s.devices(context.Background(), s.node)
 	s.must(err)
 	for _, device := range devices {
-		if *device.Attributes[v1alpha1.AttributeUUID].StringValue != uuid {
+		if ptr.Deref(device.Attributes[v1alpha1.AttributeUUID].StringValue, "") != uuid {
 			continue
 		}
 		want := *device.Attributes[v1alpha1.AttributeProductName].StringValue

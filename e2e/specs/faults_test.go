@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/e2e/release"
@@ -117,7 +119,7 @@ func TestLostGPUIsWithdrawn(t *testing.T) {
 	devices, err := s.devices(t.Context(), s.node)
 	s.must(err)
 	for _, device := range devices {
-		if *device.Attributes[v1alpha1.AttributeUUID].StringValue == victim {
+		if ptr.Deref(device.Attributes[v1alpha1.AttributeUUID].StringValue, "") == victim {
 			t.Errorf("the lost GPU is still offered as %s", device.Name)
 		}
 	}
@@ -159,6 +161,9 @@ func (s *spec) offers(count int) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("node %s offers %d GPUs", s.node, count), func(ctx context.Context) (bool, error) {
 		devices, err := s.devices(ctx, s.node)
+		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool {
+			return *d.Attributes[v1alpha1.AttributeType].StringValue != v1alpha1.TypeGPU
+		})
 		if err == nil && len(devices) != count {
 			err = fmt.Errorf("it offers %d", len(devices))
 		}

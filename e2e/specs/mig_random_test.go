@@ -30,8 +30,8 @@ var (
 )
 
 const (
-	migPods   = 3 // at once
-	migOfAPod = 4 // claims; a pod waits until all of its claims fit
+	migPods   = 2 // at once
+	migOfAPod = 8 // claims, as many as there are GPUs: a pod waits until all of them fit, and alone they do
 )
 
 // TestClaimsOfEveryKindComeAndGo: shares, partitions, shares of partitions and whole GPUs, at random, while somebody looks
