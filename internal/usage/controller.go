@@ -141,7 +141,10 @@ func (c *Controller) meet(now time.Duration, s Sample) {
 			delete(c.tenants, id)
 		}
 	}
-	used := c.meter.add(now, s.Utilization)
+	var used map[int]time.Duration
+	if s.Measured {
+		used = c.meter.add(now, s.Utilization)
+	}
 	parts := attribute(s.Tenants, c.tenants, moves)
 	for i, told := range s.Tenants {
 		t := c.tenants[told.ID]

@@ -17,7 +17,8 @@ const (
 
 // meter turns NVML's samples, integer percents of the last second, into the GPU time that each process used.
 type meter struct {
-	last map[int]reading // by host pid
+	last   map[int]reading // by host pid
+	looked time.Duration   // when NVML was last asked
 }
 
 type reading struct {
@@ -26,9 +27,10 @@ type reading struct {
 	seen    time.Duration
 }
 
-// add takes the samples since the step before and returns the GPU time that they add to each process. A sample stands
-// for the time since the process's sample before, a second at most; a process that begins has its whole first second in it. So
-// the times add up to what was used, although each sample is a moving average.
+// add takes the samples since the look before and returns the GPU time that they add to each process. A sample stands for the time
+// since the process's sample before, a second at most. NVML tells nothing of a process that did nothing for a second: the first
+// sample after that stands for the time since that look. So the times add up to what was used, although each sample is a moving
+// average.
 func (m *meter) add(now time.Duration, samples []gpu.Utilization) map[int]time.Duration {
 	if m.last == nil {
 		m.last = map[int]reading{}
@@ -37,19 +39,22 @@ func (m *meter) add(now time.Duration, samples []gpu.Utilization) map[int]time.D
 	for _, s := range slices.SortedFunc(slices.Values(samples), func(a, b gpu.Utilization) int {
 		return cmp.Compare(a.TimeUS, b.TimeUS)
 	}) {
+		before, ok := m.last[s.PID]
+		if ok && s.TimeUS <= before.timeUS {
+			continue
+		}
 		span := sampleWindow
-		if before, ok := m.last[s.PID]; ok {
-			if s.TimeUS <= before.timeUS {
-				continue
-			}
-			if us := s.TimeUS - before.timeUS; us < uint64(sampleWindow.Microseconds()) {
-				span = time.Duration(us) * time.Microsecond
-			}
+		if !ok || before.seen < m.looked {
+			span = min(span, now-m.looked)
+		}
+		if us := s.TimeUS - before.timeUS; ok && us < uint64(span.Microseconds()) {
+			span = time.Duration(us) * time.Microsecond
 		}
 		percent := min(s.SMPercent, 100)
 		busy[s.PID] += span * time.Duration(percent) / 100
 		m.last[s.PID] = reading{timeUS: s.TimeUS, percent: percent, seen: now}
 	}
+	m.looked = now
 	for pid, r := range m.last {
 		if now-r.seen > 2*sampleWindow {
 			delete(m.last, pid)
