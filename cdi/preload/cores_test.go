@@ -121,6 +121,7 @@ func TestAShareOfCoresIsHeldByEveryKindOfWork(t *testing.T) {
 		{"short kernels", 20, []string{"kernel=busy_50us", "launch_us=5"}},
 		{"kernels that are waited for", 35, []string{"kernel=busy_500us", "sync=1"}},
 		{"long kernels", 60, []string{"kernel=busy_20ms"}},
+		{"long and short kernels", 40, []string{"kernel=busy_100us_to_20ms"}},
 		{"a graph", 25, []string{"kernel=busy_500us", "graph=10", "sync=1"}},
 		{"cooperative", 20, []string{"kernel=busy_500us", "call=cooperative"}},
 		{"extensible", 20, []string{"kernel=busy_500us", "call=ex"}},
@@ -139,6 +140,17 @@ func TestAShareOfCoresIsHeldByEveryKindOfWork(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKernelsOfMoreThanASecondDoNotPileUp: the first is not through when it is no longer waited for, and the next ones must not pass
+// for short.
+func TestKernelsOfMoreThanASecondDoNotPileUp(t *testing.T) {
+	m := newMachine(t, 1)
+	r := m.newRunner(t, 30, "Fixed", "kernel=busy_1500ms", "launch_us=5")
+	m.run(t, nil, r)
+	if launches := r.share.counter(t, launchesOffset); launches < 2 || launches > 6 {
+		t.Errorf("%d were launched in %v, want 2 to 6", launches, runLength)
 	}
 }
 

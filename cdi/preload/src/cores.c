@@ -221,21 +221,37 @@ void aq_cores_correct(struct aq_gpu *gpu, int64_t ns)
 #define LEARN_MOST AQ_NS_PER_S
 
 /* Hundreds of launches could be on their way before the first is through, at a
- * price that is nothing but a guess. So after the first ones it is waited for;
- * once, since it may itself wait for something that is launched later. */
+ * price that is nothing but a guess. So the first few go one by one, until one
+ * is waited for in vain, since it may itself wait for something that is launched
+ * later. If that is the very first, the guess is how long it has been seen to
+ * run. */
 static void wait_to_learn(struct aq_cost *cost)
 {
-	uint64_t now = aq_now(), until = now + LEARN_MOST;
+	uint64_t now = aq_now(), until = now + LEARN_MOST, begun = 0;
 
 	while (aq_cost_unknown(cost) && aq_sample_pending(cost)) {
+		if (!begun && aq_sample_begun(cost))
+			begun = now;
 		if (now >= until) {
-			aq_cost_give_up(cost);
+			aq_cost_give_up(cost, begun ? (uint32_t)(now - begun)
+						    : 0);
 			return;
 		}
 		aq_sys_sleep_until(now + LEARN_NAP);
 		now = aq_now();
 		aq_samples_read();
 	}
+}
+
+/* Charges a launch that waited to learn what it costs. */
+static uint32_t recharge(struct cores *cores, const struct aq_cost *cost,
+			 uint32_t charged)
+{
+	uint32_t ns = __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
+
+	__atomic_fetch_sub(&cores->credit, (int64_t)ns - (int64_t)charged,
+			   __ATOMIC_RELAXED);
+	return ns;
 }
 
 /* A launch that is captured costs nothing now; the graph's launch will. */
@@ -249,8 +265,10 @@ static void begin_slowly(struct aq_launch *launch, struct aq_gpu *gpu,
 		__atomic_fetch_add(&cores->credit, ns, __ATOMIC_RELAXED);
 		return;
 	}
-	if (aq_cost_unknown(cost))
+	if (aq_cost_unknown(cost)) {
 		wait_to_learn(cost);
+		ns = recharge(cores, cost, ns);
+	}
 	if (__atomic_load_n(&cores->credit, __ATOMIC_RELAXED) < 0)
 		refill(gpu);
 	if (measure)

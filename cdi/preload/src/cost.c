@@ -13,6 +13,7 @@ static struct aq_cost other = {
 	.ns = UNKNOWN_NS,
 	.launches = 64,
 	.sampled = 1,
+	.given_up = 1,
 };
 
 static struct aq_cost *claim(struct aq_cost *cost, uint64_t key)
@@ -50,10 +51,16 @@ struct aq_cost *aq_cost_of(const void *work, unsigned size)
  */
 #define LEFT_OUT 4u /* one in so many */
 
-static uint32_t estimate(const struct aq_cost *cost)
+static unsigned count(const struct aq_cost *cost)
 {
 	uint32_t sampled = __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED);
-	unsigned n = sampled < AQ_COST_SAMPLES ? sampled : AQ_COST_SAMPLES;
+
+	return sampled < AQ_COST_SAMPLES ? sampled : AQ_COST_SAMPLES;
+}
+
+static uint32_t estimate(const struct aq_cost *cost)
+{
+	unsigned n = count(cost);
 	uint32_t sorted[AQ_COST_SAMPLES];
 	uint64_t sum = 0;
 
@@ -68,6 +75,18 @@ static uint32_t estimate(const struct aq_cost *cost)
 	for (unsigned i = 0; i < n; i++)
 		sum += sorted[i];
 	return (uint32_t)(sum / n);
+}
+
+/* The longest count here: where lengths differ much, some short ones in a row must
+ * not hide them. */
+static bool is_long(const struct aq_cost *cost)
+{
+	unsigned n = count(cost);
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += cost->samples[i];
+	return sum > (uint64_t)n * AQ_COST_LONG_NS;
 }
 
 void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
@@ -85,6 +104,7 @@ void aq_cost_learn(struct aq_cost *cost, uint64_t ns)
 	n = n + 1 == 2 * AQ_COST_SAMPLES ? AQ_COST_SAMPLES : n + 1;
 	__atomic_store_n(&cost->sampled, n, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->ns, estimate(cost), __ATOMIC_RELAXED);
+	__atomic_store_n(&cost->each, is_long(cost), __ATOMIC_RELAXED);
 }
 
 /* The estimate stays as a first guess: nothing is waited for, since programs that
@@ -94,6 +114,7 @@ static void forget(struct aq_cost *cost)
 	__atomic_store_n(&cost->given_up, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->launches, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&cost->sampled, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&cost->each, 0, __ATOMIC_RELAXED);
 }
 
 void aq_cost_forget(void)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define AQ_COST_SAMPLES 8u
-#define AQ_COST_LONG_NS 5000000u /* estimates above: each launch is measured */
+#define AQ_COST_LONG_NS 5000000u /* on average: each launch is measured */
 #define AQ_COST_FIRST 1u /* launches that may be made at a guess */
 
 struct aq_cost {
@@ -19,7 +19,8 @@ struct aq_cost {
 	uint32_t samples[AQ_COST_SAMPLES];
 	uint32_t sampled;  /* how many there were */
 	uint32_t given_up; /* to wait for the first */
-	uint32_t spare[2];
+	uint32_t each;	   /* launch is measured and charged what it took */
+	uint32_t spare;
 };
 
 /* The size of a launch, coarse: the logarithm of its threads. */
@@ -36,18 +37,25 @@ static inline unsigned aq_cost_size(uint64_t blocks, uint64_t threads)
  * one that all others share and that nobody measures. */
 struct aq_cost *aq_cost_of(const void *work, unsigned size);
 
-/* Whether some launches were made and none was measured. */
+/* Whether the first launches were not all measured but for the last. The first
+ * one alone may have been a short one of many that are not. */
 static inline bool aq_cost_unknown(const struct aq_cost *cost)
 {
-	return __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0 &&
+	uint32_t sampled = __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED);
+
+	return sampled < AQ_COST_SAMPLES &&
 	       !__atomic_load_n(&cost->given_up, __ATOMIC_RELAXED) &&
 	       __atomic_load_n(&cost->launches, __ATOMIC_RELAXED) >
-		       AQ_COST_FIRST;
+		       sampled + AQ_COST_FIRST;
 }
 
-static inline void aq_cost_give_up(struct aq_cost *cost)
+/* It is not waited for any longer; it took so long at least. */
+static inline void aq_cost_give_up(struct aq_cost *cost, uint32_t least)
 {
 	__atomic_store_n(&cost->given_up, 1, __ATOMIC_RELAXED);
+	if (least > __atomic_load_n(&cost->ns, __ATOMIC_RELAXED) &&
+	    __atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0)
+		__atomic_store_n(&cost->ns, least, __ATOMIC_RELAXED);
 }
 
 /* Counts a launch. True: it is one to measure, as the first ones are and all
@@ -56,13 +64,13 @@ static inline bool aq_cost_count(struct aq_cost *cost)
 {
 	uint32_t n = __atomic_load_n(&cost->launches, __ATOMIC_RELAXED);
 	uint32_t ns = __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
-	uint32_t others = __builtin_expect(ns > 1000000, 0)
-		? (ns > AQ_COST_LONG_NS ? 0 : 7) : 63;
+	uint32_t others = __builtin_expect(ns > 1000000, 0) ? 7 : 63;
 
 	/* A count lost to another thread does no harm. */
 	__atomic_store_n(&cost->launches, n + 1, __ATOMIC_RELAXED);
 	return __builtin_expect(
 		(n & others) == 0 || n < AQ_COST_SAMPLES ||
+			__atomic_load_n(&cost->each, __ATOMIC_RELAXED) ||
 			__atomic_load_n(&cost->sampled, __ATOMIC_RELAXED) == 0,
 		0);
 }

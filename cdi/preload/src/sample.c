@@ -203,7 +203,7 @@ static void learn_locked(struct aq_sample *s)
 	aq_cost_learn(s->cost, ns);
 	/* Where each launch is measured, by what it was; else one time, which
 	 * may have been unusual, must not stand for 64: by the new estimate. */
-	price = s->cost->ns > AQ_COST_LONG_NS ? (int64_t)ns : s->cost->ns;
+	price = s->cost->each ? (int64_t)ns : s->cost->ns;
 	aq_cores_correct(s->gpu, price - (int64_t)s->charged);
 }
 
@@ -265,6 +265,21 @@ bool aq_sample_pending(const struct aq_cost *cost)
 			  samples[i].cost == cost;
 	aq_unlock(&samples_lock);
 	return pending;
+}
+
+bool aq_sample_begun(const struct aq_cost *cost)
+{
+	bool begun = false;
+	int mode = relax();
+
+	aq_lock(&samples_lock);
+	for (unsigned i = 0; i < SAMPLES && !begun; i++)
+		begun = samples[i].state == PENDING &&
+			samples[i].cost == cost &&
+			aq_real.cuEventQuery(samples[i].start) == CUDA_SUCCESS;
+	aq_unlock(&samples_lock);
+	unrelax(mode);
+	return begun;
 }
 
 static void drop_locked(struct aq_sample *s)

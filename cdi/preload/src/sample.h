@@ -35,6 +35,9 @@ void aq_samples_read(void);
 /* Whether a launch of that cost has yet to be read. */
 bool aq_sample_pending(const struct aq_cost *cost);
 
+/* Whether the GPU is at one of them. */
+bool aq_sample_begun(const struct aq_cost *cost);
+
 /* The events of a context, or of a device's contexts, are gone with it. */
 void aq_samples_drop(CUcontext context);
 void aq_samples_drop_gpu(const struct aq_gpu *gpu);
