@@ -113,6 +113,35 @@ var tuning = join(first,
 		together(of(inference, 25), of(mixed, 25), of(longAsync, 50)),
 		together(of(short, 33), of(gemm, 33), of(gemmSync, 34)),
 	},
+	longLaunches,
+)
+
+// Workloads of long launches, of any length and of the same.
+var (
+	wide      = work("2-150 ms", "kernel=busy_2000us_to_150000us", "launch_us=5")
+	wideSync  = work("2-150 ms, sync", "kernel=busy_2000us_to_150000us", "launch_us=5", "sync=1", "gap_us=100")
+	wider     = work("5-300 ms", "kernel=busy_5ms_to_300ms", "launch_us=5")
+	widerSync = work("5-300 ms, sync", "kernel=busy_5ms_to_300ms", "launch_us=5", "sync=1", "gap_us=100")
+	third     = work("300 ms", "kernel=busy_300ms", "launch_us=5")
+	thirdSync = work("300 ms, sync", "kernel=busy_300ms", "launch_us=5", "sync=1")
+	most      = work("400 ms", "kernel=busy_400ms", "launch_us=5")
+	mostSync  = work("400 ms, sync", "kernel=busy_400ms", "launch_us=5", "sync=1")
+)
+
+// longLaunches are cases like those of the reported ones that went worst, but none of them.
+var longLaunches = join(
+	alone(wide, 20, 35, 60), alone(wideSync, 20, 35, 60), alone(wider, 20, 35, 60), alone(widerSync, 20, 35, 60),
+	alone(third, 10, 25, 50), alone(mostSync, 15, 30, 70),
+	[]mix{
+		together(of(thirdSync, 30), of(third, 30), of(gemm, 40)),
+		together(of(most, 20), of(mostSync, 40), of(middle, 30)),
+		together(of(mostSync, 25), of(third, 25), of(trainingAsync, 50)),
+		together(of(most, 35), of(thirdSync, 15), of(graphAsync, 40)),
+		together(of(wide, 30), of(middle, 70)),
+		together(of(wider, 50), of(thirdSync, 30)),
+		together(of(wideSync, 25), of(most, 60)),
+		together(of(training, 20), of(wide, 30), of(gemm, 40)),
+	},
 )
 
 // Workloads of the reported cases only.
