@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ func TestPluginKilledAtAnyMomentLosesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	claim := s.share("513Mi")
 	name := func(round int) string { return fmt.Sprintf("round-%d", round) }
+	var pid, killed string // one that was killed may take a while to be gone
 	for round := range rounds {
 		s.start(name(round), claim, cuda("main"))
 		if round >= 3 {
@@ -55,11 +57,13 @@ func TestPluginKilledAtAnyMomentLosesNothing(t *testing.T) {
 		}
 		s.eventually("the plugin runs", func(ctx context.Context) (bool, error) {
 			output, err := s.OnNode(ctx, s.node, "sh", "-c", "pidof aliquot-kubelet-plugin || true")
-			return output != "", err
+			pid = strings.TrimSpace(output)
+			return pid != "" && pid != killed, err
 		})
 		// A moment within what it takes to place, prepare and start a pod; no result depends on how long it is.
 		<-time.After(time.Duration(random.IntN(1500)) * time.Millisecond)
 		s.must(s.KillPlugin(t.Context(), s.node))
+		killed = pid
 	}
 	for round := rounds - 3; round < rounds; round++ {
 		s.held(name(round), "513Mi")
