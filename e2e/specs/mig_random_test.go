@@ -56,7 +56,10 @@ func TestClaimsOfEveryKindComeAndGo(t *testing.T) {
 					stop(fmt.Errorf("pod %d: %w", n, err))
 				}
 				if n == pods/3 || n == pods*2/3 {
-					if err := s.KillPlugin(ctx, s.node); err != nil {
+					if err := scenario.Eventually(ctx, "the plugin is killed", func(ctx context.Context) (bool, error) {
+						err := s.KillPlugin(ctx, s.node) // there may be none at the moment
+						return err == nil, err
+					}); err != nil {
 						stop(err)
 					}
 				}
