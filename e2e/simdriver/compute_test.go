@@ -115,7 +115,7 @@ func TestProcessesShareACardEqually(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("a full second of both was never seen: %+v, %v", samples, ret)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond) // between two looks
 	}
 	if rates := ask[nvml.Utilization](asker{t}, "rates")(d.GetUtilizationRates()); rates.Gpu < 90 { // they have the processor too seldom on a machine that is busy
 		t.Errorf("the card is busy for %d %%", rates.Gpu)
