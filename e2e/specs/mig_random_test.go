@@ -31,7 +31,7 @@ var (
 
 const (
 	migPods   = 2 // at once
-	migOfAPod = 8 // claims, as many as there are GPUs: a pod waits until all of them fit, and alone they do
+	migOfAPod = 4 // claims. Each takes one GPU at most, so that all find a place on eight at any time
 )
 
 // TestClaimsOfEveryKindComeAndGo: shares, partitions, shares of partitions and whole GPUs, at random, while somebody looks
