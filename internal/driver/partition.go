@@ -139,8 +139,11 @@ func (d *Driver) leaveMIG(device gpu.Device) error {
 	return nil
 }
 
-// keep notes that a partition is there.
+// keep notes that a partition is there. What was known is no change: it must make no discovery stale.
 func (d *Driver) keep(device gpu.Device, made gpu.Partition) {
+	if device.MIG == nil || device.MIG.Enabled && slices.Contains(device.MIG.Partitions, made) {
+		return
+	}
 	d.changed(device, func(m *gpu.MIG) {
 		m.Enabled = true
 		m.Partitions = slices.DeleteFunc(m.Partitions, func(p gpu.Partition) bool { return p.At(made.Profile, made.Placement) })

@@ -53,8 +53,8 @@ func TestPartitionIsMadeAndRemoved(t *testing.T) {
 		if first == "" {
 			first = uuid
 		}
-		if uuid != first {
-			t.Errorf("replayed, the partition is another")
+		if uuid != first || d.changes != 1 {
+			t.Errorf("replayed, the partition is another, or counts as %d changes", d.changes)
 		}
 		spec := read(t, d.config.Layout.SpecDir+"/gpu.aliquot.dev-share_c-uid.json")
 		if !strings.Contains(spec, "/dev/"+uuid) || strings.Contains(spec, "libaliquot") {
