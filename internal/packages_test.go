@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"internal/usage":     {"cdi", "internal/gpu"},
 	"internal/driver":    {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota", "internal/usage"},
 	"cmd/kubelet-plugin": {"api/v1alpha1", "cdi", "internal/driver", "internal/gpu", "internal/nvml"},
+	"cmd/controller":     {"api/v1alpha1"},
 	"deployments":        {},
 	"cdi/preload/bench":  {"e2e/simdriver"},
 
