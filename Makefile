@@ -74,8 +74,12 @@ lint: ## run the pinned linters
 	go tool -modfile=tools/go.mod golangci-lint run ./...
 	go tool -modfile=tools/go.mod golangci-lint run --build-tags e2e ./e2e/...
 
+.PHONY: generate
+generate: ## write what is generated from the types of api/v1alpha1: deep copies, and the definitions of kinds that the chart installs
+	go tool -modfile=tools/go.mod controller-gen object crd paths=./api/v1alpha1 output:crd:dir=deployments/helm/aliquot/files
+
 .PHONY: verify
-verify: lint ## check that formatting, modules and golden files are as generated
+verify: lint generate ## check that formatting, modules, generated and golden files are as they should be
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
 	go mod tidy -diff
 	for package in $$(git grep -l 'flag.Bool("update"' -- '*_test.go' | xargs -n 1 dirname | sort -u); do go test ./$$package -update >/dev/null; done

@@ -14,10 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -87,6 +91,15 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// kinds are those that the chart may have objects of.
+var kinds = func() *runtime.Scheme {
+	kinds := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(kinds))
+	utilruntime.Must(apiextensions.AddToScheme(kinds))
+	utilruntime.Must(v1alpha1.AddToScheme(kinds))
+	return kinds
+}()
+
 // decode reads every object of a YAML stream into the type that its API has, so an unknown or misspelt field fails.
 func decode(t *testing.T, stream string) []runtime.Object {
 	t.Helper()
@@ -99,7 +112,7 @@ func decode(t *testing.T, stream string) []runtime.Object {
 		if kind.Kind == "" {
 			continue // a document of comments
 		}
-		object, err := scheme.Scheme.New(kind.GroupVersionKind())
+		object, err := kinds.New(kind.GroupVersionKind())
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, document)
 		}

@@ -1,5 +1,8 @@
 // Package v1alpha1 is Aliquot's contract with its users: the names of the driver, of the attributes and capacities
-// that its devices carry, and the parameters that claims may give. It does not know GPUs, nodes or Kubernetes clients.
+// that its devices carry, the parameters that claims may give, and the limits of a namespace. It does not know GPUs, nodes
+// or Kubernetes clients.
+//
+// +groupName=gpu.aliquot.dev
 package v1alpha1
 
 import (
