@@ -104,25 +104,37 @@ func (b *MemoryBounds) validate(path *field.Path) (errs field.ErrorList) {
 	for _, bound := range []struct {
 		name string
 		*resource.Quantity
-	}{{"min", b.Min}, {"max", b.Max}} {
+	}{{"min", b.Min}, {"max", b.Max}, {"default", b.Default}} {
 		if bound.Quantity == nil {
 			continue
 		}
-		if bytes, exact := bound.AsInt64(); !exact || bytes < MemoryStep {
+		if bytes, exact := WholeNumber(*bound.Quantity); !exact || bytes < MemoryStep {
 			errs = append(errs, field.Invalid(path.Child(bound.name), bound.String(), "want a whole number of bytes, 1Mi at least"))
 		}
 	}
 	if b.Min != nil && b.Max != nil && b.Min.Cmp(*b.Max) > 0 {
 		errs = append(errs, field.Invalid(path.Child("min"), b.Min.String(), "is more than max, "+b.Max.String()))
 	}
-	return errs
+	if len(errs) > 0 || b.Default == nil {
+		return errs
+	}
+	path = path.Child("default")
+	switch {
+	case b.Default.Value()%MemoryStep != 0:
+		return field.ErrorList{field.Invalid(path, b.Default.String(), "want whole Mi, in which memory is shared out")}
+	case b.Min != nil && b.Default.Cmp(*b.Min) < 0:
+		return field.ErrorList{field.Invalid(path, b.Default.String(), "is less than min, "+b.Min.String())}
+	case b.Max != nil && b.Default.Cmp(*b.Max) > 0:
+		return field.ErrorList{field.Invalid(path, b.Default.String(), "is more than max, "+b.Max.String())}
+	}
+	return nil
 }
 
 func (b *CoreBounds) validate(path *field.Path) (errs field.ErrorList) {
 	for _, bound := range []struct {
 		name    string
 		percent *int
-	}{{"min", b.Min}, {"max", b.Max}} {
+	}{{"min", b.Min}, {"max", b.Max}, {"default", b.Default}} {
 		if bound.percent != nil && (*bound.percent < 0 || *bound.percent > AllCores) {
 			errs = append(errs, field.Invalid(path.Child(bound.name), *bound.percent, fmt.Sprintf("want a percentage from 0 to %d", AllCores)))
 		}
@@ -130,5 +142,14 @@ func (b *CoreBounds) validate(path *field.Path) (errs field.ErrorList) {
 	if b.Min != nil && b.Max != nil && *b.Min > *b.Max {
 		errs = append(errs, field.Invalid(path.Child("min"), *b.Min, fmt.Sprintf("is more than max, %d", *b.Max)))
 	}
-	return errs
+	if len(errs) > 0 || b.Default == nil {
+		return errs
+	}
+	switch {
+	case b.Min != nil && *b.Default < *b.Min:
+		return field.ErrorList{field.Invalid(path.Child("default"), *b.Default, fmt.Sprintf("is less than min, %d", *b.Min))}
+	case b.Max != nil && *b.Default > *b.Max:
+		return field.ErrorList{field.Invalid(path.Child("default"), *b.Default, fmt.Sprintf("is more than max, %d", *b.Max))}
+	}
+	return nil
 }

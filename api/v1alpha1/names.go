@@ -52,6 +52,23 @@ const (
 	CapacityOFAEngines      resourceapi.QualifiedName = "ofaEngines"
 )
 
+// Attributes are all that a device may have in the driver's domain.
+func Attributes() []resourceapi.QualifiedName {
+	return []resourceapi.QualifiedName{
+		AttributeType, AttributeUUID, AttributeIndex, AttributeProductName, AttributeBrand, AttributeArchitecture,
+		AttributeComputeCapability, AttributeDriverVersion, AttributeCUDADriverVersion,
+		AttributeProfile, AttributeParentUUID, AttributeParentIndex,
+	}
+}
+
+// Capacities are all that a device may have.
+func Capacities() []resourceapi.QualifiedName {
+	return []resourceapi.QualifiedName{
+		CapacityMemory, CapacityCores,
+		CapacityMultiprocessors, CapacityCopyEngines, CapacityDecoders, CapacityEncoders, CapacityJPEGEngines, CapacityOFAEngines,
+	}
+}
+
 // TaintReconfiguring is the key of the taint that keeps new claims from a GPU whose partitions an administrator is
 // changing.
 const TaintReconfiguring = DriverName + "/reconfiguring"

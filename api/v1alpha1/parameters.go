@@ -61,8 +61,10 @@ type ShareClass struct {
 type MemoryBounds struct {
 	// Min is the least that a claim may have, 1Mi at least.
 	Min *resource.Quantity `json:"min,omitempty"`
-	// Max is the most that a claim may have. A claim that asks for no memory has all of the device, which is then refused.
+	// Max is the most that a claim may have. A claim that asks for no memory has all of the device, which is then refused unless there is a default.
 	Max *resource.Quantity `json:"max,omitempty"`
+	// Default is what a claim has that asks for no memory, whole Mi. It is filled into the claim when that is made.
+	Default *resource.Quantity `json:"default,omitempty"`
 }
 
 // CoreBounds are in percent of a device's time, 0 to 100.
@@ -71,6 +73,8 @@ type CoreBounds struct {
 	Min *int `json:"min,omitempty"`
 	// Max is the most that a claim may have. A whole device is 100.
 	Max *int `json:"max,omitempty"`
+	// Default is what a claim has that asks for no cores. It is filled into the claim when that is made.
+	Default *int `json:"default,omitempty"`
 }
 
 // ShareConfig is what the author of a claim chooses, in its spec.devices.config[].opaque.parameters.

@@ -47,19 +47,28 @@ func (c *ShareClass) Bounds(memory uint64, cores int, path *field.Path) (errs fi
 	if b := c.Memory; b != nil {
 		has := resource.NewQuantity(int64(memory), resource.BinarySI)
 		if b.Min != nil && has.Cmp(*b.Min) < 0 {
-			errs = append(errs, field.Invalid(path.Key(string(CapacityMemory)), has.String(), "the device class asks for at least "+b.Min.String()))
+			errs = append(errs, field.Invalid(path.Key(string(CapacityMemory)), has.String(), atLeast(b.Min.String())))
 		}
 		if b.Max != nil && has.Cmp(*b.Max) > 0 {
-			errs = append(errs, field.Invalid(path.Key(string(CapacityMemory)), has.String(), "the device class allows at most "+b.Max.String()))
+			errs = append(errs, field.Invalid(path.Key(string(CapacityMemory)), has.String(), atMost(b.Max.String())))
 		}
 	}
-	if b := c.Cores; b != nil {
-		if b.Min != nil && cores < *b.Min {
-			errs = append(errs, field.Invalid(path.Key(string(CapacityCores)), cores, "the device class asks for at least "+strconv.Itoa(*b.Min)))
-		}
-		if b.Max != nil && cores > *b.Max {
-			errs = append(errs, field.Invalid(path.Key(string(CapacityCores)), cores, "the device class allows at most "+strconv.Itoa(*b.Max)))
-		}
+	return append(errs, c.coreBounds(cores, path)...)
+}
+
+func (c *ShareClass) coreBounds(cores int, path *field.Path) (errs field.ErrorList) {
+	b := c.Cores
+	if b == nil {
+		return nil
+	}
+	if b.Min != nil && cores < *b.Min {
+		errs = append(errs, field.Invalid(path.Key(string(CapacityCores)), cores, atLeast(strconv.Itoa(*b.Min))))
+	}
+	if b.Max != nil && cores > *b.Max {
+		errs = append(errs, field.Invalid(path.Key(string(CapacityCores)), cores, atMost(strconv.Itoa(*b.Max))))
 	}
 	return errs
 }
+
+func atLeast(bound string) string { return "the device class asks for at least " + bound }
+func atMost(bound string) string  { return "the device class allows at most " + bound }
