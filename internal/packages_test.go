@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"internal/inventory":  {"api/v1alpha1", "internal/gpu"},
 	"internal/quota":      {"api/v1alpha1", "internal/gpu"},
 	"internal/usage":      {"cdi", "internal/gpu"},
+	"internal/admission":  {"api/v1alpha1"},
 	"internal/sharequota": {"api/v1alpha1"},
 	"internal/driver":     {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota", "internal/usage"},
 	"cmd/kubelet-plugin":  {"api/v1alpha1", "cdi", "internal/driver", "internal/gpu", "internal/nvml"},

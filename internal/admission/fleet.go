@@ -1,0 +1,273 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
+)
+
+// fleet are the devices that there are now. What they cannot do is only warned of, since nodes come and go.
+type fleet struct {
+	ctx     context.Context // one check's: it ends the look at the devices early
+	devices []member
+}
+
+type member struct {
+	place   string // pool and name, for messages
+	visible dracel.Device
+}
+
+// patience is how long a check looks at devices. A webhook has ten seconds by default, and all of this is only for warnings.
+const patience = 2 * time.Second
+
+// alone are attributes in which like devices differ. Few selectors read them.
+var alone = []resourceapi.QualifiedName{
+	v1alpha1.AttributeUUID, v1alpha1.AttributeIndex, v1alpha1.AttributeParentUUID, v1alpha1.AttributeParentIndex,
+	"resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode",
+}
+
+// fleet returns the devices of slices, and what ends the use of them.
+func (c *Checker) fleet(ctx context.Context, published []resourceapi.ResourceSlice) (*fleet, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	f := &fleet{ctx: ctx}
+	for _, slice := range published {
+		if slice.Spec.Driver != v1alpha1.DriverName {
+			continue
+		}
+		for _, device := range slice.Spec.Devices {
+			f.devices = append(f.devices, member{place: slice.Spec.Pool.Name + "/" + device.Name, visible: visible(device)})
+		}
+	}
+	return f, cancel
+}
+
+// kinds are the devices without those that the selectors cannot tell from one before: a cluster has thousands of
+// devices, and of a few kinds.
+func (f *fleet) kinds(all []*selector) []member {
+	read := func(name resourceapi.QualifiedName) bool {
+		_, last, qualified := strings.Cut(string(name), "/")
+		if !qualified {
+			last = string(name)
+		}
+		return slices.ContainsFunc(all, func(s *selector) bool { return strings.Contains(s.program.Expression, last) })
+	}
+	left := slices.DeleteFunc(slices.Clone(alone), read)
+	var kinds []member
+	seen := map[string]bool{}
+	for _, m := range f.devices {
+		if key := m.kind(left); !seen[key] {
+			seen[key] = true
+			kinds = append(kinds, m)
+		}
+	}
+	return kinds
+}
+
+// kind is what a device has, but for the attributes that are left out.
+func (m member) kind(leftOut []resourceapi.QualifiedName) string {
+	var key strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(m.visible.Attributes)) {
+		if !slices.Contains(leftOut, name) {
+			a := m.visible.Attributes[name]
+			fmt.Fprint(&key, name, "=", a.String(), ";")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.visible.Capacity)) {
+		amount := m.visible.Capacity[name].Value
+		fmt.Fprint(&key, name, "=", amount.String(), ";")
+	}
+	shared := m.visible.AllowMultipleAllocations
+	fmt.Fprint(&key, shared != nil && *shared)
+	return key.String()
+}
+
+// class warns of selectors that nothing matches now. A cluster without any GPU is being set up.
+func (f *fleet) class(found *Findings, c *class, path *field.Path) {
+	if len(f.devices) == 0 {
+		return
+	}
+	matching, failed := f.matching(f.kinds(c.selectors), c.selectors)
+	switch {
+	case failed.err != nil:
+		found.warn(path.Index(failed.selector), failed.text())
+	case len(matching) == 0 && f.ctx.Err() == nil:
+		found.warn(path, "no GPU in the cluster matches now")
+	}
+}
+
+// failure is a selector that cannot be evaluated on a device.
+type failure struct {
+	selector int
+	on       member
+	err      error
+}
+
+func (f failure) text() string {
+	return fmt.Sprintf("fails on %s, which keeps pods pending: %s; an attribute that not all GPUs have needs .?name.orValue(...) or has(...)", f.on.place, firstLine(f.err.Error()))
+}
+
+// matching are those of the devices that all selectors match.
+func (f *fleet) matching(devices []member, all []*selector) ([]member, failure) {
+	var matching []member
+	var failed failure
+	for _, m := range devices {
+		if f.ctx.Err() != nil {
+			break
+		}
+		matches, i, err := match(f.ctx, all, m.visible)
+		if matches {
+			matching = append(matching, m)
+		}
+		if err != nil && f.ctx.Err() == nil && failed.err == nil {
+			failed = failure{selector: i, on: m, err: err}
+		}
+	}
+	return matching, failed
+}
+
+// claim warns of what no device could hold even if nobody else used it. Of a request's alternatives one is enough.
+func (f *fleet) claim(found *Findings, asks []*ask) {
+	if len(f.devices) == 0 {
+		if len(asks) > 0 {
+			found.warn(nil, "no node publishes GPUs now: pods with this claim wait until one does")
+		}
+		return
+	}
+	unheld, alternatives := map[int][]shortfall{}, map[int]int{}
+	for _, a := range asks {
+		alternatives[a.request]++
+		if !a.sound {
+			continue
+		}
+		why := f.look(found, a)
+		if f.ctx.Err() != nil {
+			return
+		}
+		if why.text != "" {
+			unheld[a.request] = append(unheld[a.request], why)
+		}
+	}
+	for _, request := range slices.Sorted(maps.Keys(unheld)) {
+		if len(unheld[request]) == alternatives[request] {
+			for _, why := range unheld[request] {
+				found.warn(why.path, why.text)
+			}
+		}
+	}
+}
+
+// shortfall is why no device could hold a request.
+type shortfall struct {
+	path *field.Path
+	text string
+}
+
+// look holds a request against the devices.
+func (f *fleet) look(found *Findings, a *ask) shortfall {
+	ofClass, failed := f.matching(f.kinds(slices.Concat(a.class.selectors, a.compiled)), a.class.selectors)
+	if failed.err != nil {
+		found.warn(a.path.Child("deviceClassName"), fmt.Sprintf("selector %d of device class %q %s", failed.selector, a.className, failed.text()))
+	}
+	if len(ofClass) == 0 {
+		return shortfall{a.path.Child("deviceClassName"), fmt.Sprintf("no GPU in the cluster matches device class %q now", a.className)}
+	}
+	chosen, failed := f.matching(ofClass, a.compiled)
+	if failed.err != nil {
+		found.warn(a.path.Child("selectors").Index(failed.selector), failed.text())
+	}
+	if len(chosen) == 0 {
+		return shortfall{a.path.Child("selectors"), fmt.Sprintf("no GPU of device class %q in the cluster matches now", a.className)}
+	}
+	a.checkWhole(found, chosen)
+	return a.shortfall(chosen)
+}
+
+// checkWhole finds a request for just the memory of some GPU, and no cores: that is the whole GPU (internal/quota), which
+// has all cores.
+func (a *ask) checkWhole(found *Findings, devices []member) {
+	for _, m := range devices {
+		if total, ok := m.total(v1alpha1.CapacityMemory); !ok || a.amount.CorePercent > 0 || total.CmpInt64(int64(a.amount.MemoryBytes)) != 0 {
+			continue
+		}
+		for _, parameters := range a.class.parameters {
+			found.add(parameters.Bounds(a.amount.MemoryBytes, v1alpha1.AllCores, a.path.Child("capacity", "requests"))...)
+		}
+	}
+}
+
+// total is what a device has of a capacity. Nodes may publish the name with the driver's domain or without; who asks
+// gives it as it is published.
+func (m member) total(name resourceapi.QualifiedName) (resource.Quantity, bool) {
+	c, ok := m.visible.Capacity[name]
+	return c.Value, ok
+}
+
+// wanted are the amounts that a device must have for a request.
+func (a *ask) wanted() map[resourceapi.QualifiedName]resource.Quantity {
+	wanted := map[resourceapi.QualifiedName]resource.Quantity{}
+	if *a.capacity != nil {
+		maps.Copy(wanted, (*a.capacity).Requests)
+	}
+	if a.amount.MemoryBytes > 0 {
+		wanted[v1alpha1.CapacityMemory] = *resource.NewQuantity(int64(a.amount.MemoryBytes), resource.BinarySI)
+		return wanted
+	}
+	for _, p := range a.class.parameters { // all of the device must be as much as the class asks for
+		if p.Memory != nil && p.Memory.Min != nil {
+			wanted[v1alpha1.CapacityMemory] = *p.Memory.Min
+		}
+	}
+	return wanted
+}
+
+func (a *ask) shortfall(devices []member) shortfall {
+	wanted := a.wanted()
+	path := a.path.Child("capacity", "requests")
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		var most *resource.Quantity
+		for _, m := range devices {
+			if total, ok := m.total(name); ok && (most == nil || total.Cmp(*most) > 0) {
+				most = &total
+			}
+		}
+		if most == nil {
+			return shortfall{path.Key(string(name)), "no GPU in the cluster has such a capacity for this class"}
+		}
+		if amount := wanted[name]; amount.Cmp(*most) > 0 {
+			return shortfall{path.Key(string(name)), fmt.Sprintf("no GPU in the cluster has more than %s for this class", readable(name, *most))}
+		}
+	}
+	for _, m := range devices {
+		if m.holds(wanted) {
+			return shortfall{}
+		}
+	}
+	return shortfall{path, "no GPU in the cluster has all of this together for this class"}
+}
+
+func (m member) holds(wanted map[resourceapi.QualifiedName]resource.Quantity) bool {
+	for name, amount := range wanted {
+		if total, ok := m.total(name); !ok || amount.Cmp(total) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// readable rounds memory down to what people compare: 79.1Gi.
+func readable(name resourceapi.QualifiedName, q resource.Quantity) string {
+	if bytes := q.Value(); name == v1alpha1.CapacityMemory && bytes >= 1<<30 && q.String() != fmt.Sprintf("%dGi", bytes>>30) {
+		return fmt.Sprintf("%d.%dGi", bytes>>30, bytes%(1<<30)*10>>30)
+	}
+	return q.String()
+}
