@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -95,7 +95,7 @@ func golden(t *testing.T, name, got string) {
 var kinds = func() *runtime.Scheme {
 	kinds := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(kinds))
-	utilruntime.Must(apiextensions.AddToScheme(kinds))
+	utilruntime.Must(apiextensionsv1.AddToScheme(kinds))
 	utilruntime.Must(v1alpha1.AddToScheme(kinds))
 	return kinds
 }()
@@ -144,6 +144,19 @@ func all[T runtime.Object](objects []runtime.Object) []T {
 	return found
 }
 
+// named returns the one object of type T whose name ends so.
+func named[T interface {
+	runtime.Object
+	metav1.Object
+}](t *testing.T, objects []runtime.Object, suffix string) T {
+	t.Helper()
+	found := slices.DeleteFunc(all[T](objects), func(o T) bool { return !strings.HasSuffix(o.GetName(), suffix) })
+	if len(found) != 1 {
+		t.Fatalf("got %d objects of type %T whose name ends in %s, want 1", len(found), *new(T), suffix)
+	}
+	return found[0]
+}
+
 // The service account is one string in four objects. Were the policy's another, it would match nobody and guard nothing.
 func TestServiceAccountIsOne(t *testing.T) {
 	for _, r := range slices.Concat(renderings, []rendering{
@@ -160,15 +173,13 @@ func TestServiceAccountIsOne(t *testing.T) {
 			if diff := cmp.Diff([]rbacv1.Subject{want}, binding.Subjects); diff != "" {
 				t.Errorf("subjects (-DaemonSet +ClusterRoleBinding):\n%s", diff)
 			}
-			if role := only[*rbacv1.ClusterRole](t, objects); binding.RoleRef.Name != role.Name {
-				t.Errorf("binding names role %q, the role is %q", binding.RoleRef.Name, role.Name)
-			}
-			policy := only[*admissionapi.ValidatingAdmissionPolicy](t, objects)
+			named[*rbacv1.ClusterRole](t, objects, binding.RoleRef.Name)
+			policy := named[*admissionapi.ValidatingAdmissionPolicy](t, objects, "-resourceslices")
 			user := "'system:serviceaccount:" + want.Namespace + ":" + want.Name + "'"
 			if got := policy.Spec.MatchConditions[0].Expression; !strings.HasSuffix(got, " == "+user) {
 				t.Errorf("policy matches %s, want user %s", got, user)
 			}
-			if got := only[*admissionapi.ValidatingAdmissionPolicyBinding](t, objects).Spec.PolicyName; got != policy.Name {
+			if got := named[*admissionapi.ValidatingAdmissionPolicyBinding](t, objects, "-resourceslices").Spec.PolicyName; got != policy.Name {
 				t.Errorf("binding names policy %q, the policy is %q", got, policy.Name)
 			}
 			for _, account := range all[*corev1.ServiceAccount](objects) {
@@ -248,7 +259,8 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 }
 
 func TestRightsAreTheLeast(t *testing.T) {
-	role := only[*rbacv1.ClusterRole](t, decode(t, mustTemplate(t)))
+	objects := decode(t, mustTemplate(t))
+	role := named[*rbacv1.ClusterRole](t, objects, only[*rbacv1.ClusterRoleBinding](t, objects).RoleRef.Name)
 	allowed := map[string]string{
 		"resource.k8s.io/resourceclaims": "get list watch",
 		"resource.k8s.io/resourceslices": "get list watch create update patch delete",

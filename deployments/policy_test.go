@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
-	"github.com/google/cel-go/common/types"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionapi "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/apis/cel"
@@ -67,17 +67,25 @@ func TestPolicyGuardsOtherNodesSlices(t *testing.T) {
 		{name: "same account name elsewhere", user: "system:serviceaccount:default:" + release, operation: admissionv1.Create, object: other},
 		{name: "kubelet wipes", user: "system:node:node-b", operation: admissionv1.Delete, old: mine},
 	}
-	policy := compilePolicy(t, only[*admissionapi.ValidatingAdmissionPolicy](t, decode(t, mustTemplate(t))))
+	policy := compilePolicy(t, named[*admissionapi.ValidatingAdmissionPolicy](t, decode(t, mustTemplate(t)), "-resourceslices"))
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			user := tc.user
 			if user == "" {
 				user = pluginUser
 			}
+			attributes := &admission.VersionedAttributes{VersionedKind: resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")}
+			// A nil pointer in an interface is not nil.
+			if tc.object != nil {
+				attributes.VersionedObject.Set(tc.object)
+			}
+			if tc.old != nil {
+				attributes.VersionedOldObject.Set(tc.old)
+			}
 			got := policy.decide(t, &admissionv1.AdmissionRequest{
 				Operation: tc.operation,
 				UserInfo:  authenticationv1.UserInfo{Username: user, Extra: tc.extra},
-			}, tc.object, tc.old)
+			}, attributes, nil)
 			if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("refused with %q, want %q", got, tc.want)
 			}
@@ -86,7 +94,7 @@ func TestPolicyGuardsOtherNodesSlices(t *testing.T) {
 }
 
 func TestPolicyMatchesAllWrites(t *testing.T) {
-	spec := only[*admissionapi.ValidatingAdmissionPolicy](t, decode(t, mustTemplate(t))).Spec
+	spec := named[*admissionapi.ValidatingAdmissionPolicy](t, decode(t, mustTemplate(t)), "-resourceslices").Spec
 	if len(spec.MatchConstraints.ResourceRules) != 1 {
 		t.Fatalf("got %d rules, want 1", len(spec.MatchConstraints.ResourceRules))
 	}
@@ -97,7 +105,7 @@ func TestPolicyMatchesAllWrites(t *testing.T) {
 	if *spec.MatchConstraints.MatchPolicy != admissionapi.Equivalent || *spec.FailurePolicy != admissionapi.Fail {
 		t.Errorf("got %s and %s: other API versions or a broken expression would go by", *spec.MatchConstraints.MatchPolicy, *spec.FailurePolicy)
 	}
-	binding := only[*admissionapi.ValidatingAdmissionPolicyBinding](t, decode(t, mustTemplate(t))).Spec
+	binding := named[*admissionapi.ValidatingAdmissionPolicyBinding](t, decode(t, mustTemplate(t)), "-resourceslices").Spec
 	if got := fmt.Sprint(binding.ValidationActions); got != "[Deny]" || binding.MatchResources != nil {
 		t.Errorf("the binding does %s, to %v", got, binding.MatchResources)
 	}
@@ -125,14 +133,15 @@ func compilePolicy(t *testing.T, policy *admissionapi.ValidatingAdmissionPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
+	declared := cel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil}
 	for _, v := range policy.Spec.Variables {
-		result := compiler.CompileAndStoreVariable(expression{v.Name, v.Expression, celgo.AnyType}, cel.OptionalVariableDeclarations{}, environment.NewExpressions)
+		result := compiler.CompileAndStoreVariable(expression{v.Name, v.Expression, celgo.AnyType}, declared, environment.NewExpressions)
 		if result.Error != nil {
 			t.Fatalf("compile variable %s: %v", v.Name, result.Error)
 		}
 	}
 	compile := func(what string, expressions []cel.ExpressionAccessor) cel.ConditionEvaluator {
-		evaluator := compiler.CompileCondition(expressions, cel.OptionalVariableDeclarations{}, environment.NewExpressions)
+		evaluator := compiler.CompileCondition(expressions, declared, environment.NewExpressions)
 		for _, err := range evaluator.CompilationErrors() {
 			t.Fatalf("compile %s: %v", what, err)
 		}
@@ -161,38 +170,32 @@ func compilePolicy(t *testing.T, policy *admissionapi.ValidatingAdmissionPolicy)
 
 // decide returns the message with which the request is refused, or "". An error of an expression fails the test: it
 // would refuse the request, but with a message that helps nobody.
-func (p compiledPolicy) decide(t *testing.T, request *admissionv1.AdmissionRequest, object, old *resourceapi.ResourceSlice) string {
+func (p compiledPolicy) decide(t *testing.T, request *admissionv1.AdmissionRequest, attributes *admission.VersionedAttributes, params runtime.Object) string {
 	t.Helper()
-	attributes := &admission.VersionedAttributes{VersionedKind: resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")}
-	// A nil pointer in an interface is not nil.
-	if object != nil {
-		attributes.VersionedObject.Set(object)
-	}
-	if old != nil {
-		attributes.VersionedOldObject.Set(old)
-	}
-	evaluate := func(evaluator cel.ConditionEvaluator) []cel.EvaluationResult {
+	evaluate := func(evaluator cel.ConditionEvaluator, budget int64) []cel.EvaluationResult {
 		results, _, err := evaluator.ForInput(p.compiler.CreateContext(t.Context()), attributes, request,
-			cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
+			cel.OptionalVariableBindings{VersionedParams: params}, nil, budget)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range results {
-			if r.Error != nil {
-				t.Fatalf("evaluate %s: %v", r.ExpressionAccessor.GetExpression(), r.Error)
-			}
-		}
 		return results
 	}
-	for _, condition := range evaluate(p.conditions) {
-		if condition.EvalResult != types.True {
+	value := func(r cel.EvaluationResult) any {
+		if r.Error != nil {
+			t.Fatalf("evaluate %s: %v", r.ExpressionAccessor.GetExpression(), r.Error)
+		}
+		return r.EvalResult.Value()
+	}
+	for _, condition := range evaluate(p.conditions, apiservercel.RuntimeCELCostBudgetMatchConditions) {
+		if value(condition) != true {
 			return ""
 		}
 	}
-	for i, validation := range evaluate(p.validations) {
-		if validation.EvalResult != types.True {
-			return evaluate(p.messages)[i].EvalResult.Value().(string)
+	refusal := ""
+	for i, validation := range evaluate(p.validations, apiservercel.RuntimeCELCostBudget) {
+		if value(validation) != true && refusal == "" {
+			refusal = value(evaluate(p.messages, apiservercel.RuntimeCELCostBudget)[i]).(string) // those of what holds need not make sense
 		}
 	}
-	return ""
+	return refusal
 }

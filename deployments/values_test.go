@@ -57,6 +57,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "MIG profile of a class", set: `deviceClasses=[{"name":"a","extendedResourceName":"nvidia.com/mig-1g.10gb"}]`, json: true, want: []string{`extendedResourceName "nvidia.com/mig-1g.10gb" stands there twice`}},
 		{name: "parameter of a class", set: `deviceClasses=[{"name":"a","parameters":{"corePolicy":"burst"}}]`, json: true, want: []string{"/deviceClasses/0/parameters/corePolicy", "Burst"}},
 		{name: "unknown parameter of a class", set: `deviceClasses=[{"name":"a","parameters":{"maxMemory":"1Gi"}}]`, json: true, want: []string{"/deviceClasses/0/parameters", "maxMemory"}},
+		{name: "class of another's", set: `controller.deviceClasses=["it's"]`, json: true, want: []string{"/controller/deviceClasses/0"}},
 		{name: "config of a class", set: `deviceClasses=[{"name":"a","config":[]}]`, json: true, want: []string{"/deviceClasses/0", "config", "not allowed"}},
 	}
 	for _, tc := range tests {
@@ -120,7 +121,7 @@ func documented(t *testing.T) []string {
 	if err := yaml.Unmarshal(data, &values); err != nil {
 		t.Fatal(err)
 	}
-	groups := []string{"image", "serviceAccount", "kubeletPlugin", "kubeletPlugin.containers", "kubeletPlugin.containers.plugin"}
+	groups := []string{"image", "serviceAccount", "kubeletPlugin", "kubeletPlugin.containers", "kubeletPlugin.containers.plugin", "controller"}
 	var paths []string
 	var walk func(prefix string, values map[string]any)
 	walk = func(prefix string, values map[string]any) {

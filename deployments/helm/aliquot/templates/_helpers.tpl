@@ -54,3 +54,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
+
+{{/* Device classes of this driver that their names do not tell, as a JSON list: those of the chart, and those that others made. */}}
+{{- define "aliquot.otherClasses" -}}
+{{- $names := list }}
+{{- range .Values.deviceClasses }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- $others := list }}
+{{- range concat $names (.Values.controller.deviceClasses | default list) }}
+{{- if not (or (eq . (include "aliquot.driverName" $)) (hasSuffix (printf ".%s" (include "aliquot.driverName" $)) .)) }}
+{{- $others = append $others . }}
+{{- end }}
+{{- end }}
+{{- $others | uniq | toJson }}
+{{- end }}
