@@ -2,7 +2,9 @@ package v1alpha1
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -48,6 +50,9 @@ func decode(raw []byte, path *field.Path, kind, of string, into any) field.Error
 		return errs
 	}
 	strict, err := kjson.UnmarshalStrict(raw, into)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field != "" {
+		return field.ErrorList{field.TypeInvalid(path.Child(wrong.Field), wrong.Value, "want "+inWords(wrong.Type.Kind()))}
+	}
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, excerpt(raw), err.Error())}
 	}
@@ -55,6 +60,19 @@ func decode(raw []byte, path *field.Path, kind, of string, into any) field.Error
 		errs = append(errs, field.Invalid(path, kind, err.Error()+" in the parameters of "+of))
 	}
 	return errs
+}
+
+// inWords says what JSON is wanted for a type of Go.
+func inWords(kind reflect.Kind) string {
+	switch kind {
+	case reflect.Int:
+		return "a whole number"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "an object"
 }
 
 // excerpt keeps an error short whatever it quotes.

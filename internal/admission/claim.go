@@ -181,13 +181,13 @@ func checkConfigs(f *Findings, spec *resourceapi.ResourceClaimSpec, asks []*ask,
 			continue
 		}
 		at := path.Child("config").Index(i)
-		checkRequestNames(f, config.Requests, spec, at.Child("requests"))
+		named := checkRequestNames(f, config.Requests, spec, at.Child("requests"))
 		share, errs := v1alpha1.DecodeShareConfig(config.Opaque.Parameters.Raw, at.Child("opaque", "parameters"))
 		f.add(errs...)
 		if len(errs) == 0 {
 			decoded[i] = share
 		}
-		if !slices.ContainsFunc(asks, func(a *ask) bool { return a.named(config.Requests) }) {
+		if named && !slices.ContainsFunc(asks, func(a *ask) bool { return a.named(config.Requests) }) {
 			f.warn(at, "has no effect: no request that it is for gets shares of "+v1alpha1.DriverName)
 		}
 	}
@@ -210,13 +210,17 @@ func (a *ask) merge(configs []resourceapi.DeviceClaimConfiguration, decoded map[
 	return errs
 }
 
-func checkRequestNames(f *Findings, requests []string, spec *resourceapi.ResourceClaimSpec, path *field.Path) {
+// checkRequestNames says whether the claim has all requests that a config names.
+func checkRequestNames(f *Findings, requests []string, spec *resourceapi.ResourceClaimSpec, path *field.Path) bool {
+	all := true
 	for i, name := range requests {
 		there := slices.ContainsFunc(spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
 			return r.Name == name || slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return r.Name+"/"+s.Name == name })
 		})
 		if !there {
 			f.add(field.Invalid(path.Index(i), excerpt(name), "the claim has no such request"))
+			all = false
 		}
 	}
+	return all
 }

@@ -99,7 +99,7 @@ func (c *Checker) Class(ctx context.Context, object *resourceapi.DeviceClass) Fi
 	}
 	devices, done := c.fleet(ctx, published)
 	defer done()
-	devices.class(&f, class, path)
+	devices.class(&f, class, field.NewPath("spec"))
 	return f
 }
 

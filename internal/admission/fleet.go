@@ -91,7 +91,7 @@ func (m member) kind(leftOut []resourceapi.QualifiedName) string {
 	return key.String()
 }
 
-// class warns of selectors that nothing matches now. A cluster without any GPU is being set up.
+// class warns of a class that no device could serve now. A cluster without any GPU is being set up.
 func (f *fleet) class(found *Findings, c *class, path *field.Path) {
 	if len(f.devices) == 0 {
 		return
@@ -99,9 +99,15 @@ func (f *fleet) class(found *Findings, c *class, path *field.Path) {
 	matching, failed := f.matching(f.kinds(c.selectors), c.selectors)
 	switch {
 	case failed.err != nil:
-		found.warn(path.Index(failed.selector), failed.text())
+		found.warn(path.Child("selectors").Index(failed.selector), failed.text())
 	case len(matching) == 0 && f.ctx.Err() == nil:
-		found.warn(path, "no GPU in the cluster matches now")
+		found.warn(path.Child("selectors"), "no GPU in the cluster matches now")
+	default:
+		nothing := &resourceapi.CapacityRequirements{}
+		least := &ask{class: c, capacity: &nothing}
+		if why := least.shortfall(matching); why.text != "" && f.ctx.Err() == nil {
+			found.warn(path.Child("config"), why.text+", and memory.min asks for more")
+		}
 	}
 }
 
@@ -200,7 +206,10 @@ func (a *ask) checkWhole(found *Findings, devices []member) {
 			continue
 		}
 		for _, parameters := range a.class.parameters {
-			found.add(parameters.Bounds(a.amount.MemoryBytes, v1alpha1.AllCores, a.path.Child("capacity", "requests"))...)
+			for _, err := range parameters.Bounds(a.amount.MemoryBytes, v1alpha1.AllCores, a.path.Child("capacity", "requests")) {
+				err.Detail += "; all the memory of a GPU without cores is the whole GPU: ask for cores too"
+				found.add(err)
+			}
 		}
 	}
 }

@@ -28,19 +28,21 @@ func namesOf(published []resourceapi.ResourceSlice) names {
 	for _, slice := range published {
 		for _, device := range slice.Spec.Devices {
 			for name := range device.Attributes {
-				n.attributes[bare(name)] = true
+				learn(n.attributes, name)
 			}
 			for name := range device.Capacity {
-				n.capacities[bare(name)] = true
+				learn(n.capacities, name)
 			}
 		}
 	}
 	return n
 }
 
-// bare is a name without this driver's domain, as CEL looks it up.
-func bare(name resourceapi.QualifiedName) string {
-	return strings.TrimPrefix(string(name), v1alpha1.DriverName+"/")
+// learn takes a name that is in this driver's domain, with or without saying so.
+func learn(known map[string]bool, name resourceapi.QualifiedName) {
+	if bare := strings.TrimPrefix(string(name), v1alpha1.DriverName+"/"); !strings.Contains(bare, "/") {
+		known[bare] = true
+	}
 }
 
 // problem says what is wrong with a name that an expression reads, or nothing.
@@ -98,9 +100,9 @@ func meant(name string, known map[string]bool) string {
 	return "there are " + strings.Join(sorted, ", ")
 }
 
-// akin are mem and memory, or gpuMemory and memory.
+// akin are mem and memory, or gpuMem and memory.
 func akin(a, b string) bool {
-	return len(a) >= 3 && strings.HasPrefix(b, a) || len(b) >= 4 && strings.Contains(a, b)
+	return len(a) >= 3 && strings.HasPrefix(b, a) || len(b) >= 4 && strings.Contains(a, b[:3])
 }
 
 // letters is what of a name is compared: few people know how others spell.

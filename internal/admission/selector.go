@@ -76,10 +76,10 @@ func compile(expression string, derived bool) *selector {
 	return s
 }
 
-// firstLine of an error of the compiler: the others draw an arrow below the expression.
+// firstLine of an error of the compiler, without what says nothing: the others draw an arrow below the expression.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
-	return line
+	return strings.Replace(strings.TrimPrefix(line, "compilation failed: "), "ERROR: <input>:", "at ", 1)
 }
 
 // all compiles those selectors that can be. Whoever asks has reported the others.
