@@ -14,15 +14,16 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -tags=$(TAGS) -
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
 GO_FLAGS := -buildvcs=false
 FOCUS ?= .
-IMAGE ?= registry.aliquot.dev/aliquot/kubelet-plugin:$(VERSION)
+IMAGE ?= registry.aliquot.dev/aliquot/aliquot:$(VERSION)
 
 .PHONY: help
 help: ## say what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build the plugin, the preload library and the toolkit's CDI hook into bin/
+build: ## build the plugin, the controller, the preload library and the toolkit's CDI hook into bin/
 	go build $(GO_FLAGS) -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/aliquot-kubelet-plugin ./cmd/kubelet-plugin
+	CGO_ENABLED=0 go build $(GO_FLAGS) -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/aliquot-controller ./cmd/controller
 	go build $(GO_FLAGS) -ldflags "-s -w" -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -s -C cdi/preload OUT=$(CURDIR)/$(BIN)/preload
 	cp $(BIN)/preload/libaliquot.so $(BIN)/libaliquot.so

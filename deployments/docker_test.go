@@ -82,12 +82,13 @@ func TestImageHasThePluginsFiles(t *testing.T) {
 		got = append(got, fields[2])
 	}
 	slices.Sort(got)
-	want := []string{"/usr/bin/aliquot-kubelet-plugin", "/usr/bin/nvidia-cdi-hook", "/usr/lib/aliquot/libaliquot.so"}
+	want := []string{"/usr/bin/aliquot-controller", "/usr/bin/aliquot-kubelet-plugin", "/usr/bin/nvidia-cdi-hook", "/usr/lib/aliquot/libaliquot.so"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	for _, made := range []string{
 		"-o /out/usr/bin/aliquot-kubelet-plugin ./cmd/kubelet-plugin",
+		"-o /out/usr/bin/aliquot-controller ./cmd/controller",
 		"-o /out/usr/bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook",
 		"make -C cdi/preload OUT=/build/preload",
 		"/build/preload/libaliquot.so /out/usr/lib/aliquot/libaliquot.so",

@@ -11,15 +11,16 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
-// pluginFlags reads, from the plugin's source, each flag and its default where that is a literal. The program itself
-// takes cgo and a minute to build.
-func pluginFlags(t *testing.T) map[string]string {
+// flagsOf reads, from a program's source, each flag and its default where that is a literal. The programs themselves
+// take long to build.
+func flagsOf(t *testing.T, program string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../cmd/kubelet-plugin/*.go")
+	files, err := filepath.Glob("../cmd/" + program + "/*.go")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("source of the plugin: %v, %v", files, err)
+		t.Fatalf("source of %s: %v, %v", program, files, err)
 	}
 	flags := map[string]string{}
 	for _, file := range files {
@@ -52,21 +53,27 @@ func literal(e ast.Expr) string {
 	return ""
 }
 
-// An unknown flag ends the plugin at once, on every node.
-func TestPluginKnowsTheChartsFlags(t *testing.T) {
-	known := pluginFlags(t)
-	known["v"] = "" // registered by k8s.io/component-base/logs
-	for _, arg := range only[*appsv1.DaemonSet](t, decode(t, mustTemplate(t))).Spec.Template.Spec.Containers[0].Args {
-		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if _, ok := known[name]; !ok {
-			t.Errorf("the plugin has no flag --%s", name)
+// An unknown flag ends the program at once.
+func TestProgramsKnowTheChartsFlags(t *testing.T) {
+	objects := decode(t, mustTemplate(t))
+	for program, template := range map[string]corev1.PodTemplateSpec{
+		"kubelet-plugin": only[*appsv1.DaemonSet](t, objects).Spec.Template,
+		"controller":     only[*appsv1.Deployment](t, objects).Spec.Template,
+	} {
+		known := flagsOf(t, program)
+		known["v"] = "" // registered by k8s.io/component-base/logs
+		for _, arg := range template.Spec.Containers[0].Args {
+			name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+			if _, ok := known[name]; !ok {
+				t.Errorf("%s has no flag --%s", program, name)
+			}
 		}
 	}
 }
 
 // The chart leaves these two at their defaults, so the image must have the files where the defaults look.
 func TestImageHasTheFlagsDefaults(t *testing.T) {
-	flags := pluginFlags(t)
+	flags := flagsOf(t, "kubelet-plugin")
 	_, all := readDockerfile(t)
 	for _, name := range []string{"cdi-hook", "preload-library"} {
 		path := flags[name]

@@ -121,7 +121,8 @@ func documented(t *testing.T) []string {
 	if err := yaml.Unmarshal(data, &values); err != nil {
 		t.Fatal(err)
 	}
-	groups := []string{"image", "serviceAccount", "kubeletPlugin", "kubeletPlugin.containers", "kubeletPlugin.containers.plugin", "controller"}
+	groups := []string{"image", "serviceAccount", "kubeletPlugin", "kubeletPlugin.containers", "kubeletPlugin.containers.plugin",
+		"controller", "controller.serviceAccount", "controller.certManager", "controller.containers", "controller.containers.controller"}
 	var paths []string
 	var walk func(prefix string, values map[string]any)
 	walk = func(prefix string, values map[string]any) {

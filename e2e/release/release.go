@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	repository = "aliquot.test/kubelet-plugin"
+	repository = "aliquot.test/aliquot"
 	tag        = "built"
 )
 
@@ -33,13 +33,14 @@ func Image(ctx context.Context) (image.Image, error) {
 		return image.Image{}, err
 	}
 	built := func(name string) string { return filepath.Join(top, "bin", name) }
-	for _, name := range []string{"aliquot-kubelet-plugin", "nvidia-cdi-hook", "libaliquot.so"} {
+	for _, name := range []string{"aliquot-kubelet-plugin", "aliquot-controller", "nvidia-cdi-hook", "libaliquot.so"} {
 		if _, err := os.Stat(built(name)); err != nil {
 			return image.Image{}, fmt.Errorf("find what `make build` makes: %w", err)
 		}
 	}
 	root := image.NewTree().
 		Program("/usr/bin/aliquot-kubelet-plugin", built("aliquot-kubelet-plugin")).
+		Program("/usr/bin/aliquot-controller", built("aliquot-controller")).
 		Program("/usr/bin/nvidia-cdi-hook", built("nvidia-cdi-hook")).
 		File("/usr/lib/aliquot/libaliquot.so", built("libaliquot.so"))
 	return image.Image{Name: repository + ":" + tag, Root: root}, nil

@@ -69,3 +69,64 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- $others | uniq | toJson }}
 {{- end }}
+
+{{- define "aliquot.controllerServiceAccountName" -}}
+{{- $account := .Values.controller.serviceAccount }}
+{{- if $account.create }}
+{{- default (printf "%s-controller" (include "aliquot.fullname" .)) $account.name }}
+{{- else }}
+{{- required "controller.serviceAccount.name: required when controller.serviceAccount.create is false" $account.name }}
+{{- end }}
+{{- end }}
+
+{{/* What selects the controller's pods. Immutable in a Deployment. */}}
+{{- define "aliquot.controllerSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "aliquot.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "aliquot.certificatesSecret" -}}
+{{ include "aliquot.fullname" . }}-controller-certificates
+{{- end }}
+
+{{/* Whether the class that a CEL expression names is of this driver: by its end, or because the values name it. */}}
+{{- define "aliquot.isOurClass" -}}
+{{- $driver := include "aliquot.driverName" .top -}}
+('.' + {{ .class }}).endsWith('.{{ $driver }}')
+{{- with include "aliquot.otherClasses" .top | fromJsonArray }} || {{ $.class }} in {{ toJson . | replace "\"" "'" }}{{ end }}
+{{- end }}
+
+{{/* What all webhooks have in common. */}}
+{{- define "aliquot.webhook" -}}
+clientConfig:
+  service:
+    name: {{ include "aliquot.fullname" .top }}-controller
+    namespace: {{ include "aliquot.namespace" .top }}
+    path: {{ .path }}
+    port: 443
+admissionReviewVersions: [v1]
+sideEffects: {{ .sideEffects }}
+matchPolicy: Equivalent
+failurePolicy: {{ .top.Values.controller.failurePolicy }}
+timeoutSeconds: {{ .top.Values.controller.timeoutSeconds }}
+{{- end }}
+
+{{/* Which claims or templates a webhook is sent: new ones of which a request may be for this driver. */}}
+{{- define "aliquot.claimRules" -}}
+{{- $driver := include "aliquot.driverName" .top -}}
+rules:
+- apiGroups: [resource.k8s.io]
+  apiVersions: [v1]
+  operations: [CREATE]
+  resources: [{{ .resource }}]
+  scope: Namespaced
+matchConditions:
+- name: concerns-this-driver
+  expression: >-
+    {{ .spec }}.?devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue('') == '{{ $driver }}') ||
+    {{ .spec }}.?devices.?requests.orValue([]).exists(r,
+      (has(r.exactly) ? [r.exactly] : r.?firstAvailable.orValue([])).exists(q,
+        {{ include "aliquot.isOurClass" (dict "top" .top "class" "q.deviceClassName") }} ||
+        q.?selectors.orValue([]).exists(s, s.?cel.?expression.orValue('').contains('{{ $driver }}'))))
+{{- end }}

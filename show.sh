@@ -1,0 +1,2 @@
+cd /tmp/work/admission/internal/admission/testdata
+for n in "$@"; do grep -H "^#" */$n.yaml; done
