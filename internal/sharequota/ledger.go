@@ -63,6 +63,9 @@ func (l *Ledger) Reserve(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	if amount == (Amount{}) {
 		return nil
 	}
+	if claim.UID == "" {
+		return fmt.Errorf("claim %s has no UID yet: only a validating webhook sees it", klog.KObj(claim))
+	}
 	quotas, err := l.quotas(ctx, claim.Namespace)
 	if err != nil || len(quotas) == 0 {
 		return err

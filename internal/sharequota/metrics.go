@@ -18,10 +18,14 @@ var (
 		Name: "aliquot_sharequota_hard",
 		Help: "What a namespace's ShareQuota allows in all: memory in bytes, cores in percent of one device, shares.",
 	}, labels)
+	failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "aliquot_sharequota_failures_total",
+		Help: "Claims and templates that passed although they could not be counted.",
+	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(used, hard)
+	metrics.Registry.MustRegister(used, hard, failures)
 }
 
 // report sets the gauges of a quota that was counted.
