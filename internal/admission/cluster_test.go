@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"aliquot.dev/aliquot/internal/gpu"
@@ -19,6 +20,7 @@ type cluster struct {
 	classes  map[string]*resourceapi.DeviceClass
 	slices   []resourceapi.ResourceSlice
 	broken   bool
+	noSlices bool
 	panicked bool
 }
 
@@ -35,7 +37,7 @@ func (c *cluster) Class(_ context.Context, name string) (*resourceapi.DeviceClas
 }
 
 func (c *cluster) Slices(context.Context) ([]resourceapi.ResourceSlice, error) {
-	if c.broken {
+	if c.broken || c.noSlices {
 		return nil, errors.New("the API server is away")
 	}
 	return c.slices, nil
@@ -84,4 +86,18 @@ func classesIn(t testing.TB, file string) []*resourceapi.DeviceClass {
 		classes = append(classes, &class)
 	}
 	return classes
+}
+
+// amounts are pairs of a name and a quantity.
+func amounts(t testing.TB, pairs ...string) map[resourceapi.QualifiedName]resource.Quantity {
+	t.Helper()
+	all := map[resourceapi.QualifiedName]resource.Quantity{}
+	for i := 0; i < len(pairs); i += 2 {
+		q, err := resource.ParseQuantity(pairs[i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[resourceapi.QualifiedName(pairs[i])] = q
+	}
+	return all
 }
