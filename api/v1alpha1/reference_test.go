@@ -21,6 +21,7 @@ const preface = `# Parameters
 What classes and claims say beyond capacities and selectors, as opaque parameters for the driver ` + "`" + DriverName + "`" + `. This page is made
 from the types in [api/v1alpha1](../api/v1alpha1). Everything is optional but ` + "`apiVersion: " + APIVersion + "`" + ` and ` + "`kind`" + `; a field that is not listed here
 is an error, and the pod's Events say so. What a class says travels with the allocation: a later change of the class does not touch claims that are allocated.
+Editors and checkers of manifests can use [parameters.schema.json](parameters.schema.json), which cannot tell bounds that cross.
 `
 
 // kinds are the types of the reference, those that stand for themselves first.
