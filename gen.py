@@ -160,6 +160,7 @@ good('warn-not-even-whole',claim('warn-not-even-whole',[req(cls='large.gpu.aliqu
 good('warn-fails',claim('warn-fails',[req(cls='open.gpu.aliquot.dev',mem='2Gi',sel=[f"{A}.profile == '1g.10gb'"])]),'Not all GPUs have this attribute, and the scheduler gives the pod up at the first that has not.')
 good('warn-alternatives-none',claim('warn-alternatives-none',[first('gpu',sub('a',mem='300Gi'),sub('b','mig-2g.45gb.gpu.aliquot.dev'))]))
 good('warn-class-of-many',claim('warn-class-of-many',[req(cls='anything.gpu.aliquot.dev',caps={'vram':'-4Gi'})]),'This class gives out devices of another driver too, and nobody knows what those publish.')
+good('warn-small',claim('warn-small',[req(cls='middle.gpu.aliquot.dev')]),'The scheduler knows no bounds, and may choose a T4.')
 # --- classes
 P="device.driver == 'gpu.aliquot.dev'"
 good('class',klass('class-plain',[P+" && device.allowMultipleAllocations"],SK+"memory: {min: 1Gi, max: 1.5Gi, default: 1280Mi}\ncores: {max: 50, default: 10}\ncorePolicy: Burst\nclaimsMaySet: [corePolicy]\n"))

@@ -26,9 +26,10 @@ var allowed = map[string][]string{
 	"internal/usage":      {"cdi", "internal/gpu"},
 	"internal/admission":  {"api/v1alpha1"},
 	"internal/sharequota": {"api/v1alpha1"},
+	"internal/classes":    {"api/v1alpha1", "internal/admission"},
 	"internal/driver":     {"api/v1alpha1", "cdi", "internal/gpu", "internal/inventory", "internal/quota", "internal/usage"},
 	"cmd/kubelet-plugin":  {"api/v1alpha1", "cdi", "internal/driver", "internal/gpu", "internal/nvml"},
-	"cmd/controller":      {"api/v1alpha1"},
+	"cmd/controller":      {"api/v1alpha1", "internal/admission", "internal/classes", "internal/sharequota"},
 	"deployments":         {},
 	"cdi/preload/bench":   {"e2e/simdriver"},
 

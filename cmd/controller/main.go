@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -27,6 +28,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/internal/admission"
+	"aliquot.dev/aliquot/internal/classes"
+	"aliquot.dev/aliquot/internal/sharequota"
 )
 
 // version is set at link time.
@@ -76,8 +80,21 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	if err := addWebhooks(mgr, f); err != nil {
-		return err
+	known := cluster{cache: mgr.GetCache()}
+	checker := admission.New(known)
+	ledger := sharequota.New(mgr.GetClient(), mgr.GetAPIReader(), known, known.ours)
+	handlers := admission.Handlers(checker)
+	handlers[admission.PathValidateClaim] = ledger.After(handlers[admission.PathValidateClaim])
+	recorder := mgr.GetEventRecorder(v1alpha1.DriverName)
+	for _, add := range []func() error{
+		func() error { return addWebhooks(mgr, f, handlers) },
+		func() error { return classes.New(known.cache, checker, recorder, f.sent).SetupWithManager(mgr) },
+		func() error { return classes.NewSlices(known, recorder).SetupWithManager(mgr) },
+		func() error { return sharequota.NewReconciler(ledger, recorder).SetupWithManager(mgr) },
+	} {
+		if err := add(); err != nil {
+			return err
+		}
 	}
 	return mgr.Start(ctx)
 }
@@ -88,7 +105,7 @@ func newManager(f flags) (manager.Manager, error) {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	mgr, err := manager.New(restConfig, manager.Options{
