@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -31,9 +32,13 @@ type Findings struct {
 type Checker struct {
 	cluster   Cluster
 	selectors *selectors
+
+	mutex   sync.Mutex // guards what follows
+	state   uint64     // of the slices of which there is the summary
+	summary *summary
 }
 
-// New returns a checker. It keeps the expressions that it compiled.
+// New returns a checker. It keeps the expressions that it compiled, and a summary of the devices.
 func New(cluster Cluster) *Checker {
 	return &Checker{cluster: cluster, selectors: newSelectors()}
 }

@@ -94,7 +94,9 @@ func (c *Checker) oursIn(ctx context.Context, spec *resourceapi.ResourceClaimSpe
 func (c *Checker) Claim(ctx context.Context, spec *resourceapi.ResourceClaimSpec, path *field.Path) (Findings, error) {
 	var f Findings
 	published, unread := c.cluster.Slices(ctx)
-	known := namesOf(published)
+	devices, done := c.summarize(published).fleet(ctx)
+	defer done()
+	known := devices.names
 	asks, err := c.oursIn(ctx, spec, path)
 	for _, a := range asks {
 		c.checkAsk(&f, a, known)
@@ -102,8 +104,6 @@ func (c *Checker) Claim(ctx context.Context, spec *resourceapi.ResourceClaimSpec
 	checkConstraints(&f, spec.Devices.Constraints, asks, known, path.Child("devices", "constraints"))
 	checkConfigs(&f, spec, asks, path.Child("devices"))
 	if err = errors.Join(err, unread); err == nil {
-		devices, done := c.fleet(ctx, published)
-		defer done()
 		devices.claim(&f, asks)
 	}
 	return f, err

@@ -86,8 +86,10 @@ func (c *Checker) Class(ctx context.Context, object *resourceapi.DeviceClass) Fi
 	if err != nil {
 		f.warn(nil, fmt.Sprintf("not checked against the GPUs in the cluster: %v", err))
 	}
+	devices, done := c.summarize(published).fleet(ctx)
+	defer done()
 	path := field.NewPath("spec", "selectors")
-	c.checkSelectors(&f, object.Spec.Selectors, namesOf(published), path)
+	c.checkSelectors(&f, object.Spec.Selectors, devices.names, path)
 	class.warnOfExtendedResource(&f, ptr.Deref(object.Spec.ExtendedResourceName, ""))
 	if len(f.Errors) > 0 {
 		return f
@@ -97,8 +99,6 @@ func (c *Checker) Class(ctx context.Context, object *resourceapi.DeviceClass) Fi
 	} else if class.others(ctx) && len(class.parameters) > 0 {
 		f.warn(path, fmt.Sprintf("devices of other drivers match too, on which the parameters have no effect; begin with device.driver == '%s' &&", v1alpha1.DriverName))
 	}
-	devices, done := c.fleet(ctx, published)
-	defer done()
 	devices.class(&f, class, field.NewPath("spec"))
 	return f
 }

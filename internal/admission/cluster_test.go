@@ -60,7 +60,8 @@ func newCluster(t testing.TB, hardware ...string) *cluster {
 		for pool, published := range inventory.Resources(name, devices, nil).Pools {
 			for _, slice := range published.Slices {
 				c.slices = append(c.slices, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-					Driver: "gpu.aliquot.dev", Pool: resourceapi.ResourcePool{Name: pool}, Devices: slice.Devices,
+					Driver: "gpu.aliquot.dev", NodeName: &name, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(published.Slices))},
 				}})
 			}
 		}

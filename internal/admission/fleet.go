@@ -5,90 +5,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 )
 
 // fleet are the devices that there are now. What they cannot do is only warned of, since nodes come and go.
 type fleet struct {
-	ctx     context.Context // one check's: it ends the look at the devices early
-	devices []member
-}
-
-type member struct {
-	place   string // pool and name, for messages
-	visible dracel.Device
+	ctx context.Context // one check's: it ends the look at the devices early
+	*summary
 }
 
 // patience is how long a check looks at devices. A webhook has ten seconds by default, and all of this is only for warnings.
 const patience = 2 * time.Second
 
-// alone are attributes in which like devices differ. Few selectors read them.
-var alone = []resourceapi.QualifiedName{
-	v1alpha1.AttributeUUID, v1alpha1.AttributeIndex, v1alpha1.AttributeParentUUID, v1alpha1.AttributeParentIndex,
-	"resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode",
-}
-
-// fleet returns the devices of slices, and what ends the use of them.
-func (c *Checker) fleet(ctx context.Context, published []resourceapi.ResourceSlice) (*fleet, context.CancelFunc) {
+// fleet returns the devices, and what ends the use of them.
+func (s *summary) fleet(ctx context.Context) (*fleet, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
-	f := &fleet{ctx: ctx}
-	for _, slice := range published {
-		if slice.Spec.Driver != v1alpha1.DriverName {
-			continue
-		}
-		for _, device := range slice.Spec.Devices {
-			f.devices = append(f.devices, member{place: slice.Spec.Pool.Name + "/" + device.Name, visible: visible(device)})
-		}
-	}
-	return f, cancel
-}
-
-// kinds are the devices without those that the selectors cannot tell from one before: a cluster has thousands of
-// devices, and of a few kinds.
-func (f *fleet) kinds(all []*selector) []member {
-	read := func(name resourceapi.QualifiedName) bool {
-		_, last, qualified := strings.Cut(string(name), "/")
-		if !qualified {
-			last = string(name)
-		}
-		return slices.ContainsFunc(all, func(s *selector) bool { return strings.Contains(s.program.Expression, last) })
-	}
-	left := slices.DeleteFunc(slices.Clone(alone), read)
-	var kinds []member
-	seen := map[string]bool{}
-	for _, m := range f.devices {
-		if key := m.kind(left); !seen[key] {
-			seen[key] = true
-			kinds = append(kinds, m)
-		}
-	}
-	return kinds
-}
-
-// kind is what a device has, but for the attributes that are left out.
-func (m member) kind(leftOut []resourceapi.QualifiedName) string {
-	var key strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(m.visible.Attributes)) {
-		if !slices.Contains(leftOut, name) {
-			a := m.visible.Attributes[name]
-			fmt.Fprint(&key, name, "=", a.String(), ";")
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.visible.Capacity)) {
-		amount := m.visible.Capacity[name].Value
-		fmt.Fprint(&key, name, "=", amount.String(), ";")
-	}
-	shared := m.visible.AllowMultipleAllocations
-	fmt.Fprint(&key, shared != nil && *shared)
-	return key.String()
+	return &fleet{ctx: ctx, summary: s}, cancel
 }
 
 // class warns of a class that no device could serve now. A cluster without any GPU is being set up.
@@ -103,10 +41,8 @@ func (f *fleet) class(found *Findings, c *class, path *field.Path) {
 	case len(matching) == 0 && f.ctx.Err() == nil:
 		found.warn(path.Child("selectors"), "no GPU in the cluster matches now")
 	default:
-		nothing := &resourceapi.CapacityRequirements{}
-		least := &ask{class: c, capacity: &nothing}
-		if why := least.shortfall(matching); why.text != "" && f.ctx.Err() == nil {
-			found.warn(path.Child("config"), why.text+", and memory.min asks for more")
+		if largest, least := most(matching, v1alpha1.CapacityMemory), c.least(); largest != nil && least.Cmp(*largest) > 0 {
+			found.warn(path.Child("config"), tooFew(v1alpha1.CapacityMemory, *largest)+", which asks for at least "+least.String())
 		}
 	}
 }
@@ -195,6 +131,7 @@ func (f *fleet) look(found *Findings, a *ask) shortfall {
 		return shortfall{a.path.Child("selectors"), fmt.Sprintf("no GPU of device class %q in the cluster matches now", a.className)}
 	}
 	a.checkWhole(found, chosen)
+	a.checkLeast(found, chosen)
 	return a.shortfall(chosen)
 }
 
@@ -214,6 +151,52 @@ func (a *ask) checkWhole(found *Findings, devices []member) {
 	}
 }
 
+// checkLeast finds GPUs that the scheduler may choose for a request for a whole one, and the node refuses since the class
+// asks for more. The scheduler knows no bounds.
+func (a *ask) checkLeast(found *Findings, devices []member) {
+	least, largest := a.class.least(), most(devices, v1alpha1.CapacityMemory)
+	if a.amount.MemoryBytes > 0 || largest == nil {
+		return
+	}
+	if least.Cmp(*largest) > 0 {
+		found.warn(a.path.Child("capacity", "requests").Key("memory"), tooFew(v1alpha1.CapacityMemory, *largest)+", which asks for at least "+least.String())
+		return
+	}
+	for _, m := range devices {
+		if total, _ := m.total(v1alpha1.CapacityMemory); least.Cmp(total) > 0 {
+			found.warn(a.path.Child("selectors"), fmt.Sprintf("may get %s, which has %s where the device class asks for at least %s: select by capacity",
+				m.place, readable(v1alpha1.CapacityMemory, total), least.String()))
+			return
+		}
+	}
+}
+
+// least is what a class asks for at least of memory.
+func (c *class) least() resource.Quantity {
+	var least resource.Quantity
+	for _, p := range c.parameters {
+		if p.Memory != nil && p.Memory.Min != nil && p.Memory.Min.Cmp(least) > 0 {
+			least = *p.Memory.Min
+		}
+	}
+	return least
+}
+
+// most is the largest amount that one of the devices has, nil where none has the capacity.
+func most(devices []member, name resourceapi.QualifiedName) *resource.Quantity {
+	var most *resource.Quantity
+	for _, m := range devices {
+		if total, ok := m.total(name); ok && (most == nil || total.Cmp(*most) > 0) {
+			most = &total
+		}
+	}
+	return most
+}
+
+func tooFew(name resourceapi.QualifiedName, largest resource.Quantity) string {
+	return fmt.Sprintf("no GPU in the cluster has more than %s for this class", readable(name, largest))
+}
+
 // total is what a device has of a capacity. Nodes may publish the name with the driver's domain or without; who asks
 // gives it as it is published.
 func (m member) total(name resourceapi.QualifiedName) (resource.Quantity, bool) {
@@ -229,12 +212,6 @@ func (a *ask) wanted() map[resourceapi.QualifiedName]resource.Quantity {
 	}
 	if a.amount.MemoryBytes > 0 {
 		wanted[v1alpha1.CapacityMemory] = *resource.NewQuantity(int64(a.amount.MemoryBytes), resource.BinarySI)
-		return wanted
-	}
-	for _, p := range a.class.parameters { // all of the device must be as much as the class asks for
-		if p.Memory != nil && p.Memory.Min != nil {
-			wanted[v1alpha1.CapacityMemory] = *p.Memory.Min
-		}
 	}
 	return wanted
 }
@@ -243,17 +220,12 @@ func (a *ask) shortfall(devices []member) shortfall {
 	wanted := a.wanted()
 	path := a.path.Child("capacity", "requests")
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		var most *resource.Quantity
-		for _, m := range devices {
-			if total, ok := m.total(name); ok && (most == nil || total.Cmp(*most) > 0) {
-				most = &total
-			}
-		}
-		if most == nil {
+		largest := most(devices, name)
+		if largest == nil {
 			return shortfall{path.Key(string(name)), "no GPU in the cluster has such a capacity for this class"}
 		}
-		if amount := wanted[name]; amount.Cmp(*most) > 0 {
-			return shortfall{path.Key(string(name)), fmt.Sprintf("no GPU in the cluster has more than %s for this class", readable(name, *most))}
+		if amount := wanted[name]; amount.Cmp(*largest) > 0 {
+			return shortfall{path.Key(string(name)), tooFew(name, *largest)}
 		}
 	}
 	for _, m := range devices {

@@ -17,7 +17,7 @@ type names struct {
 	attributes, capacities map[string]bool
 }
 
-func namesOf(published []resourceapi.ResourceSlice) names {
+func namesOf(devices []member) names {
 	n := names{attributes: map[string]bool{}, capacities: map[string]bool{}}
 	for _, name := range v1alpha1.Attributes() {
 		n.attributes[string(name)] = true
@@ -25,14 +25,12 @@ func namesOf(published []resourceapi.ResourceSlice) names {
 	for _, name := range v1alpha1.Capacities() {
 		n.capacities[string(name)] = true
 	}
-	for _, slice := range published {
-		for _, device := range slice.Spec.Devices {
-			for name := range device.Attributes {
-				learn(n.attributes, name)
-			}
-			for name := range device.Capacity {
-				learn(n.capacities, name)
-			}
+	for _, device := range devices {
+		for name := range device.visible.Attributes {
+			learn(n.attributes, name)
+		}
+		for name := range device.visible.Capacity {
+			learn(n.capacities, name)
 		}
 	}
 	return n
