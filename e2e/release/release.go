@@ -19,6 +19,10 @@ const (
 	Name      = "aliquot"
 	Namespace = "aliquot-system"
 	DaemonSet = "aliquot-kubelet-plugin"
+	// Controller is the Deployment, and the Service in front of its webhooks.
+	Controller = "aliquot-controller"
+	// Certificates is the Secret of the webhooks' certificates.
+	Certificates = "aliquot-controller-certificates"
 )
 
 const (
@@ -59,14 +63,19 @@ func Install(ctx context.Context, c *cluster.Cluster, args ...string) error {
 	return Upgrade(ctx, c, args...)
 }
 
-// Upgrade installs or upgrades the chart.
+// Upgrade installs or upgrades to the chart of this source tree.
 func Upgrade(ctx context.Context, c *cluster.Cluster, args ...string) error {
 	top, err := sourceTree(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = c.Helm(ctx, append([]string{
-		"upgrade", "--install", Name, filepath.Join(top, "deployments", "helm", "aliquot"),
+	return UpgradeTo(ctx, c, filepath.Join(top, "deployments", "helm", "aliquot"), args...)
+}
+
+// UpgradeTo installs or upgrades to a chart in some folder, with the image of this source tree.
+func UpgradeTo(ctx context.Context, c *cluster.Cluster, chart string, args ...string) error {
+	_, err := c.Helm(ctx, append([]string{
+		"upgrade", "--install", Name, chart,
 		"--namespace", Namespace, "--create-namespace", "--wait", "--timeout", "2m",
 		"--set", "nvidiaDriverRoot=/run/nvidia/driver",
 		"--set", "contextReserve=0", // what simulated contexts cost
@@ -77,6 +86,26 @@ func Upgrade(ctx context.Context, c *cluster.Cluster, args ...string) error {
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "image.pullPolicy=Never",
 	}, args...)...)
 	return err
+}
+
+// PreviousChart puts the chart of the commit before this one into a folder. It returns an error where this source tree is
+// no clone with that commit.
+func PreviousChart(ctx context.Context, dir string) (string, error) {
+	top, err := sourceTree(ctx)
+	if err != nil {
+		return "", err
+	}
+	const chart = "deployments/helm/aliquot"
+	archive := filepath.Join(dir, "chart.tar")
+	for _, argv := range [][]string{
+		{"git", "-C", top, "archive", "--output", archive, "HEAD~1", chart},
+		{"tar", "-C", dir, "-xf", archive},
+	} {
+		if output, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("take the chart of the previous commit: %w: %s", err, output)
+		}
+	}
+	return filepath.Join(dir, chart), nil
 }
 
 // NodeLabels are those by which the chart's default affinity finds a node with GPUs.

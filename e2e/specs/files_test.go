@@ -7,12 +7,6 @@ import (
 	"fmt"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/e2e/scenario"
 )
 
@@ -63,30 +57,4 @@ func TestCorruptRecordIsRebuilt(t *testing.T) {
 	// What was rebuilt is booked: nobody else gets the rest twice.
 	s.start("beside", s.again("gpu"), cuda("main"))
 	s.held("beside", "1Gi")
-}
-
-// The scheduler does not look into a claim's opaque parameters, so only the node can refuse them.
-func TestUnknownParametersAreRefused(t *testing.T) {
-	s := begin(t, badDisk)
-	plugin := s.pluginReady()
-	spec := claimSpec([]request{{name: "gpu", memory: "1Gi"}})
-	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
-		Opaque: &resourceapi.OpaqueDeviceConfiguration{
-			Driver:     v1alpha1.DriverName,
-			Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion": "gpu.aliquot.dev/v1alpha1", "kind": "Unknown"}`)},
-		},
-	}}}
-	name := "with-parameters"
-	_, err := s.Client.ResourceV1().ResourceClaims(s.namespace).Create(t.Context(),
-		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
-	s.must(err)
-	s.start("refused", corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name}, cuda("main"))
-	s.told("refused", "devices.config", `claim parameters.kind: Unsupported value: "Unknown"`, "ShareConfig")
-	s.notStarted("refused")
-
-	s.start("other", s.share("1Gi"), cuda("main"))
-	s.held("other", "1Gi")
-	// No record was made of the claim that is allocated here, so this must go before the node can agree.
-	s.remove("refused")
-	s.samePlugin(plugin)
 }

@@ -52,6 +52,11 @@ func TestUpgradeAndReinstallLeaveRunningPodsAlone(t *testing.T) {
 	s.start("before", claim, cuda("main"))
 	s.held("before", "2Gi")
 
+	if previous, err := release.PreviousChart(t.Context(), t.TempDir()); err != nil {
+		t.Logf("no upgrade from the previous commit's chart: %v", err)
+	} else {
+		s.must(release.UpgradeTo(t.Context(), s.Cluster, previous, settings...))
+	}
 	s.must(release.Upgrade(t.Context(), s.Cluster, append([]string{"--set-string", "logVerbosity=4"}, settings...)...))
 	if now := s.pluginReady(); now.UID == plugin.UID {
 		t.Error("the upgrade replaced no plugin")
