@@ -31,7 +31,9 @@ func requestOf(t *testing.T, kind string, object any) webhook.Request {
 
 func TestAfter(t *testing.T) {
 	const tooMuch = `asks for 20Gi of GPU memory, ShareQuota "team-a" allows 10Gi in all of namespace team-a: ask for less`
-	warned := webhook.HandlerFunc(func(context.Context, webhook.Request) webhook.Response { return webhook.Allowed("").WithWarnings("mind the gap") })
+	warned := webhook.HandlerFunc(func(context.Context, webhook.Request) webhook.Response {
+		return webhook.Allowed("").WithWarnings("mind the gap")
+	})
 	refused := webhook.HandlerFunc(func(context.Context, webhook.Request) webhook.Response { return webhook.Denied("no such class") })
 	template := &resourceapi.ResourceClaimTemplate{Spec: resourceapi.ResourceClaimTemplateSpec{Spec: claimOf("a", "20Gi").Spec}}
 	with := func(request webhook.Request, change func(*webhook.Request)) webhook.Request {
