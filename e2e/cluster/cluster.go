@@ -125,6 +125,9 @@ func (p *plan) writeAll() error {
 	if err := p.writeCredentials(); err != nil {
 		return err
 	}
+	if err := p.writeAuditPolicy(); err != nil {
+		return err
+	}
 	for i := range p.Nodes {
 		if err := p.writeNode(i); err != nil {
 			return err

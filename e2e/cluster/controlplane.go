@@ -67,6 +67,9 @@ func (p *plan) apiServer() supervise.Process {
 		"authorization-mode=Node,RBAC",
 		"enable-admission-plugins=NodeRestriction",
 		"allow-privileged=true",
+		"audit-policy-file="+p.path("audit-policy.yaml"),
+		"audit-log-path="+p.log("audit"),
+		"audit-log-mode=batch",
 		// Without kube-proxy, a webhook's service is reached at its endpoints.
 		"enable-aggregator-routing=true",
 	)

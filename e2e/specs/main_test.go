@@ -4,9 +4,11 @@ package specs_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -75,6 +77,13 @@ func finish() int {
 	left, err := w.Leftovers(context.Background())
 	if err != nil || len(left) > 0 {
 		fmt.Fprintln(os.Stderr, "FAIL: the specs left behind:", left, err)
+	}
+	unused, rightsErr := rightsUnused(context.Background(), w)
+	if complete := flag.Lookup("test.run").Value.String() == "."; rightsErr != nil || complete && len(unused) > 0 {
+		fmt.Fprintf(os.Stderr, "FAIL: rights that no spec used: %v\n%s\n", rightsErr, strings.Join(unused, "\n"))
+		err = errors.Join(err, rightsErr, errors.New("unused rights"))
+	} else if len(unused) > 0 {
+		fmt.Fprintf(os.Stderr, "rights that these specs did not use:\n%s\n", strings.Join(unused, "\n"))
 	}
 	if stop := w.Stop(); stop != nil {
 		fmt.Fprintln(os.Stderr, "FAIL:", stop)
