@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	seeds    = flag.Int("seeds", 25, "how many random histories the model test runs")
+	seeds    = flag.Int("seeds", 12, "how many random histories the model test runs")
 	fromSeed = flag.Uint64("seed", 1, "the first of them")
 )
 
