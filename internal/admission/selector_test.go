@@ -97,6 +97,25 @@ func TestNamesThatNodesPublishAreKnown(t *testing.T) {
 	}
 }
 
+// A claim may name what it derives as it likes. The feature is off by default, so no manifest shows it.
+func TestDerivedAttributes(t *testing.T) {
+	checker := New(newCluster(t, "t4x4"))
+	spec := claimOf(t, "share.gpu.aliquot.dev", "", "memory", "1Gi")
+	spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.aliquot.dev/half"))}}
+	if f, err := checker.Claim(t.Context(), spec, field.NewPath("spec")); err != nil || len(f.Errors) != 1 {
+		t.Errorf("an attribute that nobody derives: %v, %v", f, err)
+	}
+	derived := &spec.Devices.Requests[0].Exactly.DerivedAttributes
+	*derived = []resourceapi.DeviceDerivedAttribute{{Name: "gpu.aliquot.dev/half", Expression: "device.attributes['gpu.aliquot.dev'].index / 2"}}
+	if f, err := checker.Claim(t.Context(), spec, field.NewPath("spec")); err != nil || len(f.Errors) > 0 {
+		t.Errorf("derived: %v, %v", f, err)
+	}
+	(*derived)[0].Expression = "device.attributes['gpu.aliquot.dev'].idx / 2"
+	if f, err := checker.Claim(t.Context(), spec, field.NewPath("spec")); err != nil || len(f.Errors) != 1 {
+		t.Errorf("derived from what nobody publishes: %v, %v", f, err)
+	}
+}
+
 func claimOf(t testing.TB, class, expression string, pairs ...string) *resourceapi.ResourceClaimSpec {
 	t.Helper()
 	request := resourceapi.ExactDeviceRequest{DeviceClassName: class, Capacity: &resourceapi.CapacityRequirements{Requests: amounts(t, pairs...)}}
