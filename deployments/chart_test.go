@@ -273,9 +273,8 @@ func TestRightsAreTheLeast(t *testing.T) {
 	role := named[*rbacv1.ClusterRole](t, objects, only[*rbacv1.ClusterRoleBinding](t, objects).RoleRef.Name)
 	sameRights(t, role.Rules, map[string]string{
 		"resource.k8s.io/resourceclaims": "get list watch",
-		"resource.k8s.io/resourceslices": "get list watch create update patch delete",
+		"resource.k8s.io/resourceslices": "list watch create update delete",
 		"/nodes":                         "get list watch",
-		"/events":                        "create patch",
 		"events.k8s.io/events":           "create patch",
 	})
 }

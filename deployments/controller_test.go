@@ -19,7 +19,7 @@ func TestControllersRightsAreTheLeast(t *testing.T) {
 	sameRights(t, only[*rbacv1.ClusterRole](t, objects).Rules, map[string]string{
 		"resource.k8s.io/deviceclasses":                                           "list watch",
 		"resource.k8s.io/resourceslices":                                          "list watch",
-		"resource.k8s.io/resourceclaims":                                          "get list watch",
+		"resource.k8s.io/resourceclaims":                                          "list watch",
 		"gpu.aliquot.dev/sharequotas":                                             "get list watch",
 		"gpu.aliquot.dev/sharequotas/status":                                      "update",
 		"events.k8s.io/events":                                                    "create patch",
@@ -31,6 +31,7 @@ func TestControllersRightsAreTheLeast(t *testing.T) {
 	sameRights(t, only[*rbacv1.Role](t, objects).Rules, map[string]string{
 		"coordination.k8s.io/leases":                            "create",
 		"coordination.k8s.io/leases/" + release + "-controller": "get update",
+		"/events":  "create",
 		"/secrets": "list watch",
 		"/secrets/" + release + "-controller-certificates": "update",
 	})

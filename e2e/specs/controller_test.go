@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/e2e/release"
@@ -164,4 +165,58 @@ func TestCertificatesAreRenewedWithoutARestart(t *testing.T) {
 			t.Errorf("%s was started anew", after[i].Name)
 		}
 	}
+}
+
+// An API server without a feature gate drops what the gate guards, in silence. What it stores tells.
+func TestDroppedFieldsAreToldOnTheNode(t *testing.T) {
+	s := watch(t, "nowhere")
+	slices := s.Client.ResourceV1().ResourceSlices()
+	slice, err := slices.Create(t.Context(), &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "dropped-fields"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: v1alpha1.DriverName, NodeName: &s.node,
+			Pool: resourceapi.ResourcePool{Name: s.node + "/gpus", ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{
+				Name:       "gpu-0",
+				Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{v1alpha1.AttributeType: {StringValue: ptr.To(v1alpha1.TypeGPU)}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	t.Cleanup(func() {
+		if err := slices.Delete(context.Background(), slice.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	s.nodeTold("FieldsDropped", "Turn on the feature gate DRAConsumableCapacity")
+	for _, shared := range []*bool{ptr.To(true), nil} { // mended, and dropped again: the same Event, told twice
+		slice.Spec.Devices[0].AllowMultipleAllocations = shared
+		slice, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
+		s.must(err)
+		s.eventually("the metric follows", func(ctx context.Context) (bool, error) {
+			metrics, err := s.controllerMetrics(ctx)
+			return strings.Contains(metrics, `aliquot_slice_fields_dropped{feature_gate="DRAConsumableCapacity",node="nowhere"} 1`) == (shared == nil), err
+		})
+	}
+	s.eventually("the Event was told again", func(ctx context.Context) (bool, error) {
+		list, err := s.Client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=" + s.node + ",reason=FieldsDropped"})
+		return err == nil && len(list.Items) == 1 && list.Items[0].Series != nil, err
+	})
+}
+
+// controllerMetrics are what all replicas serve, through the API server's proxy.
+func (s *spec) controllerMetrics(ctx context.Context) (string, error) {
+	pods, err := s.controllers(ctx)
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for _, pod := range pods {
+		output, err := s.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8081/proxy/metrics", release.Namespace, pod.Name))
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(output)
+	}
+	return all.String(), nil
 }

@@ -54,6 +54,21 @@ func TestNamespaceStaysWithinItsQuota(t *testing.T) {
 	s.start("within", s.template("within", request{name: "gpu", memory: "3Gi"}), cuda("main"))
 	s.held("within", "3Gi")
 	s.uses("3Gi")
+
+	// A quota that is lowered harms nobody, and says so each time.
+	for range 2 {
+		s.limit("2Gi", metav1.ConditionTrue)
+		s.limit("10Gi", metav1.ConditionFalse)
+	}
+	s.eventOf(s.namespace, "ShareQuota", "team", "Exceeded: namespace "+s.namespace+" uses 3Gi of GPU memory")
+	s.stillHeld("within", "3Gi")
+}
+
+// limit changes the quota and waits until it says whether there is more than it allows.
+func (s *spec) limit(memory string, exceeded metav1.ConditionStatus) {
+	s.Helper()
+	s.kubectl("patch", "sharequota", "--namespace", s.namespace, "team", "--type", "merge", "--patch", fmt.Sprintf(`{"spec": {"hard": {"memory": %q}}}`, memory))
+	s.kubectl("wait", "sharequota", "--namespace", s.namespace, "team", "--for", "condition=Exceeded="+string(exceeded), "--timeout", "1m")
 }
 
 // rush creates claims of 1Gi at once and says how many were stored.
