@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -34,6 +35,9 @@ func (s *Store) WriteSpec(claim Claim) error {
 		return err
 	}
 	name := specName(claim.UID)
+	if old, err := cdi.ReadSpec(filepath.Join(s.layout.SpecDir, name), 0); err == nil && reflect.DeepEqual(old.Spec, spec) {
+		return nil // each change has the container runtime read all specs of the node again
+	}
 	if err := s.cache.WriteSpec(spec, name); err != nil {
 		return fmt.Errorf("write CDI spec of claim %s: %w", claim.UID, err)
 	}

@@ -262,3 +262,26 @@ func TestShareFilesHaveNoHoles(t *testing.T) {
 		}
 	}
 }
+
+// A runtime reads all specs again when one changes, so what is right is left alone, and what is not is put right.
+func TestASpecThatIsRightIsNotWrittenAgain(t *testing.T) {
+	layout, claim := layoutIn(t.TempDir()), claimOf(share("gpu", share1, gpu0, 10*gi), whole("other", "gpu-1"))
+	store, path := newStore(t, layout), filepath.Join(layout.SpecDir, specName(claim.UID))
+	rewritten := func() (os.FileInfo, string) {
+		t.Helper()
+		if err := store.WriteSpec(claim); err != nil {
+			t.Fatal(err)
+		}
+		return stat(t, path), read(t, path)
+	}
+	first, content := rewritten()
+	if second, _ := rewritten(); !os.SameFile(first, second) {
+		t.Error("the same spec was written again")
+	}
+	for _, damaged := range []string{"", "{}", strings.ReplaceAll(content, string(claim.UID), "another"), content[:len(content)/2]} {
+		write(t, path, damaged)
+		if _, now := rewritten(); now != content {
+			t.Errorf("after %.40q the spec is %s", damaged, now)
+		}
+	}
+}
