@@ -95,6 +95,7 @@ type Driver struct {
 
 	reconfiguring atomic.Bool            // an administrator is changing the node's partitions
 	wake          chan struct{}          // asks Start for a discovery at once
+	again         chan struct{}          // asks Start to publish what it published before
 	scheduler     atomic.Pointer[string] // the version of a Kubernetes that mixes shares and partitions up, or ""; nil: not known yet
 
 	ready atomic.Pointer[error] // why the driver is not ready; points to nil when it is
@@ -122,6 +123,7 @@ func New(config Config) (*Driver, error) {
 		booked:  map[types.UID]record{},
 		lost:    map[string]bool{},
 		wake:    make(chan struct{}, 1),
+		again:   make(chan struct{}, 1),
 	}
 	if config.Processes != nil {
 		d.usage = usage.New(usage.Config{
@@ -154,6 +156,7 @@ func (d *Driver) Start(ctx context.Context) error {
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
 		kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
+		kubeletplugin.GRPCInterceptor(d.registered),
 		kubeletplugin.HealthService(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 	)
@@ -179,6 +182,9 @@ func (d *Driver) Start(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		case <-d.wake:
+		case <-d.again:
+			d.forgetPublished()
+			continue
 		}
 		found = d.discover(ctx)
 		d.reconcile(ctx)
