@@ -250,11 +250,14 @@ func (m *model) unprepare(t *testing.T) {
 	if kept := m.keepsPartition(string(claim.UID)); (err == nil) == kept {
 		t.Errorf("unprepare claim %s: got error %v, want one: %t", claim.Name, err, kept)
 	}
-	if err == nil {
-		m.release(string(claim.UID))
-	} else {
+	if err != nil {
 		m.unmended = true // its spec is gone
+		return
 	}
+	if m.spoilt[string(claim.UID)] {
+		m.unmended = true // nobody knew of its partition, which the next reconcile removes
+	}
+	m.release(string(claim.UID))
 }
 
 // keepsPartition says whether a claim cannot be unprepared, since the hardware does not answer and is to remove a

@@ -66,10 +66,11 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if err := d.reserve(planned); err != nil {
 		return nil, err
 	}
+	d.clearTheWay()
 	if err := run(d.effects(planned, d.makeReady)); err != nil {
 		return nil, err
 	}
-	delete(d.lost, string(claim.UID))
+	d.settled(string(claim.UID))
 	return planned.prepared(d.offers(), d.node), nil
 }
 
@@ -184,7 +185,24 @@ func (d *Driver) unprepare(uid string) error {
 	}
 	d.ledger.Release(types.UID(uid))
 	delete(d.booked, types.UID(uid))
-	delete(d.lost, uid)
+	d.settled(uid)
 	d.follow()
 	return nil
+}
+
+// settled notes that a claim's record is right again, or not needed any more. While one is lost nobody knows whose its
+// partitions are; with the last of them those of nobody go at once.
+func (d *Driver) settled(uid string) {
+	if !d.lost[uid] {
+		return
+	}
+	delete(d.lost, uid)
+	d.clearTheWay()
+}
+
+// clearTheWay removes partitions of ours that belong to no claim. Those that cannot be removed now are tried again.
+func (d *Driver) clearTheWay() {
+	if err := d.removeUnneeded(); err != nil {
+		klog.Background().Error(err, "Remove partitions that belong to no claim")
+	}
 }

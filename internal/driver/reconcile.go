@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,11 +56,17 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 	return nil
 }
 
+// apiPatience is how long reconciling waits for an API server that hangs. The kubelet is not served before the first time
+// is through, and claims whose files are right need nothing of it.
+const apiPatience = 10 * time.Second
+
 // reconcile makes the node agree with the API: claims that are gone are unprepared, those that live have their spec and
 // files, and nothing is left that belongs to no claim. What cannot be decided now, because the API or the hardware does
 // not answer, is left as it is until the next time.
 func (d *Driver) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
 	if err := d.loadRecords(ctx); err != nil {
 		logger.Error(err, "Reconcile")
 		return
@@ -91,33 +98,31 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 }
 
-// reconcileClaim unprepares the claim of one record if it is gone and restores its files if it lives.
+// reconcileClaim unprepares the claim of one record if it is gone and restores its files if it lives, or if nobody can
+// say that it does not.
 func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	r, err := d.records.read(uid)
 	if err != nil {
 		return err
 	}
-	live, err := d.isLive(ctx, r)
-	if err != nil {
-		return err
-	}
+	live, unknown := d.isLive(ctx, r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now, err := d.records.read(uid); err != nil || !reflect.DeepEqual(now, r) {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
-	if !live {
+	if !live && unknown == nil {
 		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
 		return d.unprepare(uid)
 	}
 	if d.node.err != nil {
-		return nil
+		return unknown
 	}
 	err = run(d.effects(r, d.restore))
 	if errors.Is(err, errMode) || err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
 		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
-	return err
+	return errors.Join(unknown, err)
 }
 
 // isLive says whether the API still gives the claim what its record says.
