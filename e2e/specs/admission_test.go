@@ -4,6 +4,7 @@ package specs_test
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,33 +46,55 @@ func (s *spec) manifests(folder string) []manifest {
 	return all
 }
 
-// outcome is what kubectl says when a manifest is applied.
+// outcome is what kubectl says when manifests are applied.
 type outcome struct {
-	ok               bool
-	errors, warnings []string
-	output           string
+	ok       bool
+	warnings []string
+	rest     string // all that is no warning
+	output   string
 }
-
-var denied = regexp.MustCompile(`(?s)admission webhook "[a-z]+\.gpu\.aliquot\.dev" denied the request: (.*)\n$`)
 
 func (s *spec) applied(manifests string) outcome {
 	s.Helper()
-	cmd := s.Command(s.Context(), "kubectl", "apply", "--namespace", s.namespace, "-f", "-")
-	cmd.Stdin = strings.NewReader(manifests)
+	return s.applies(strings.NewReader(manifests), "-f", "-")
+}
+
+func (s *spec) applies(stdin io.Reader, args ...string) outcome {
+	s.Helper()
+	cmd := s.Command(s.Context(), "kubectl", append([]string{"apply", "--namespace", s.namespace}, args...)...)
+	cmd.Stdin = stdin
 	output, err := cmd.CombinedOutput()
 	a := outcome{ok: err == nil, output: string(output)}
-	var rest strings.Builder
 	for line := range strings.Lines(a.output) {
 		if warning, ok := strings.CutPrefix(line, "Warning: "); ok {
 			a.warnings = append(a.warnings, strings.TrimSpace(warning))
 		} else {
-			rest.WriteString(line)
+			a.rest += line
 		}
 	}
-	if found := denied.FindStringSubmatch(rest.String()); found != nil {
-		a.errors = strings.Split(found[1], "\n")
-	}
 	return a
+}
+
+var (
+	// Each refusal begins a line of its own; what ours says may go on over several.
+	refusals = regexp.MustCompile(`(?m)^(Error from server|The [A-Za-z]+ "[^"]*" is invalid)`)
+	denied   = regexp.MustCompile(`(?s)error when creating "([^"]*)": admission webhook "[a-z]+\.gpu\.aliquot\.dev" denied the request: (.*)\n$`)
+)
+
+// denials are what our webhooks say, a line each, by the file that they refuse.
+func (o outcome) denials() map[string][]string {
+	found := map[string][]string{}
+	starts := refusals.FindAllStringIndex(o.rest, -1)
+	for i, start := range starts {
+		end := len(o.rest)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		if d := denied.FindStringSubmatch(o.rest[start[0]:end]); d != nil {
+			found[filepath.Base(d[1])] = strings.Split(d[2], "\n")
+		}
+	}
+	return found
 }
 
 // What people are told by kubectl when they apply claims and classes, in the words of the cases that the checks' own
@@ -84,27 +107,50 @@ func TestMistakesAreToldWhenTheyAreApplied(t *testing.T) {
 	if a := s.applied(string(classes)); !a.ok {
 		t.Fatal(a.output)
 	}
-	stored := string(classes)
-	t.Cleanup(func() { s.unapply(stored) })
 	good, bad := s.manifests("good"), s.manifests("bad")
 	if len(good)+len(bad) < 60 {
 		t.Errorf("%d cases", len(good)+len(bad))
 	}
-	for _, m := range slices.Concat(good, bad) {
-		a := s.applied(m.text)
-		if a.ok {
-			stored += "\n---\n" + m.text
-		}
-		if want := len(m.errors) == 0 && !m.byServer; a.ok != want {
-			t.Errorf("%s: applied: %t, want %t:\n%s", m.file, a.ok, want, a.output)
+	t.Cleanup(func() {
+		s.unapply(filepath.Join(testdata, "classes.yaml"))
+		s.unapply(filepath.Join(testdata, "good"))
+	})
+	s.applyGood(good)
+	s.applyBad(bad)
+}
+
+// applyGood applies at once what draws no warning, and the others one by one.
+func (s *spec) applyGood(cases []manifest) {
+	s.Helper()
+	var plain []string
+	for _, m := range cases {
+		if len(m.warnings) == 0 {
+			plain = append(plain, m.text)
 			continue
 		}
-		if !m.byServer && !slices.Equal(a.errors, m.errors) {
-			t.Errorf("%s: kubectl says\n%s\nwant the errors\n%s", m.file, a.output, strings.Join(m.errors, "\n"))
+		a := s.applied(m.text)
+		if !a.ok || !slices.Equal(anyDevice(a.warnings), anyDevice(m.warnings)) {
+			s.Errorf("%s: kubectl says\n%s\nwant the warnings\n%s", m.file, a.output, strings.Join(m.warnings, "\n"))
 		}
-		if a.ok && !slices.Equal(anyDevice(a.warnings), anyDevice(m.warnings)) {
-			t.Errorf("%s: kubectl says\n%s\nwant the warnings\n%s", m.file, a.output, strings.Join(m.warnings, "\n"))
+	}
+	if a := s.applied(strings.Join(plain, "\n---\n")); !a.ok || len(a.warnings) > 0 {
+		s.Errorf("what is good is not taken as it is:\n%s", a.output)
+	}
+}
+
+// applyBad applies a folder of which nothing may be stored.
+func (s *spec) applyBad(cases []manifest) {
+	s.Helper()
+	a := s.applies(nil, "-f", filepath.Join(testdata, "bad"))
+	denials := a.denials()
+	for _, m := range cases {
+		got := denials[filepath.Base(m.file)]
+		if !m.byServer && !slices.Equal(got, m.errors) {
+			s.Errorf("%s: refused with\n%s\nwant\n%s", m.file, strings.Join(got, "\n"), strings.Join(m.errors, "\n"))
 		}
+	}
+	if refused := len(refusals.FindAllString(a.rest, -1)); refused != len(cases) || strings.Contains(a.rest, " created\n") {
+		s.Errorf("%d of %d were refused:\n%s", refused, len(cases), a.output)
 	}
 }
 
@@ -127,11 +173,10 @@ func (s *spec) kubectl(args ...string) string {
 	return output
 }
 
-// unapply deletes what was applied.
-func (s *spec) unapply(manifests string) {
-	cmd := s.Command(context.Background(), "kubectl", "delete", "--ignore-not-found", "--wait=false", "--namespace", s.namespace, "-f", "-")
-	cmd.Stdin = strings.NewReader(manifests)
-	if output, err := cmd.CombinedOutput(); err != nil {
+// unapply deletes what was applied from a file or folder.
+func (s *spec) unapply(path string) {
+	output, err := s.Kubectl(context.Background(), "delete", "--ignore-not-found", "--wait=false", "--namespace", s.namespace, "-f", path)
+	if err != nil {
 		s.Errorf("%v: %s", err, output)
 	}
 }
