@@ -16,9 +16,17 @@ import (
 
 // fleet are the devices that there are now. What they cannot do is only warned of, since nodes come and go.
 type fleet struct {
-	ctx context.Context // one check's: it ends the look at the devices early
+	ctx   context.Context // one check's: it ends the look at the devices early
+	looks int             // beyond the first device of each kind
 	*summary
 }
+
+// mostLooks are so many that all GPUs of a middling cluster are looked at for one that a claim names, and so few that the
+// look takes milliseconds.
+const mostLooks = 500
+
+// ended says whether the look at the devices was given up, so that nothing can be said of those that were not seen.
+func (f *fleet) ended() bool { return f.ctx.Err() != nil || f.looks > mostLooks }
 
 // patience is how long a check looks at devices. A webhook has ten seconds by default, and all of this is only for warnings.
 const patience = 2 * time.Second
@@ -31,17 +39,18 @@ func (s *summary) fleet(ctx context.Context) (*fleet, context.CancelFunc) {
 
 // class warns of a class that no device could serve now. A cluster without any GPU is being set up.
 func (f *fleet) class(found *Findings, c *class, path *field.Path) {
-	if len(f.devices) == 0 {
+	if len(f.kinds) == 0 {
 		return
 	}
-	matching, failed := f.matching(f.kinds(c.selectors), c.selectors)
+	matching, failed := f.matching(f.kinds, c.selectors)
 	switch {
 	case failed.err != nil:
 		found.warn(path.Child("selectors").Index(failed.selector), failed.text())
-	case len(matching) == 0 && f.ctx.Err() == nil:
+	case len(matching) == 0 && f.ended():
+	case len(matching) == 0:
 		found.warn(path.Child("selectors"), "no GPU in the cluster matches now")
 	default:
-		if largest, least := most(matching, v1alpha1.CapacityMemory), c.least(); largest != nil && least.Cmp(*largest) > 0 {
+		if largest, least := most(firsts(matching), v1alpha1.CapacityMemory), c.least(); largest != nil && least.Cmp(*largest) > 0 {
 			found.warn(path.Child("config"), tooFew(v1alpha1.CapacityMemory, *largest)+", which asks for at least "+least.String())
 		}
 	}
@@ -58,20 +67,29 @@ func (f failure) text() string {
 	return fmt.Sprintf("fails on %s, which keeps pods pending: %s; an attribute that not all GPUs have needs .?name.orValue(...) or has(...)", f.on.place, firstLine(f.err.Error()))
 }
 
-// matching are those of the devices that all selectors match.
-func (f *fleet) matching(devices []member, all []*selector) ([]member, failure) {
-	var matching []member
+// matching are the kinds that have a device which all selectors match, each from that device on.
+func (f *fleet) matching(kinds []kind, all []*selector) ([]kind, failure) {
+	var matching []kind
 	var failed failure
-	for _, m := range devices {
-		if f.ctx.Err() != nil {
-			break
-		}
-		matches, i, err := match(f.ctx, all, m.visible)
-		if matches {
-			matching = append(matching, m)
-		}
-		if err != nil && f.ctx.Err() == nil && failed.err == nil {
-			failed = failure{selector: i, on: m, err: err}
+	differ := readPlaces(all)
+	for _, k := range kinds {
+		for i, m := range k {
+			if i > 0 {
+				f.looks++
+			}
+			if f.ended() {
+				return matching, failed
+			}
+			matches, at, err := match(f.ctx, all, m.visible)
+			if err != nil && f.ctx.Err() == nil && failed.err == nil {
+				failed = failure{selector: at, on: m, err: err}
+			}
+			if matches {
+				matching = append(matching, k[i:])
+			}
+			if matches || !differ || err != nil {
+				break
+			}
 		}
 	}
 	return matching, failed
@@ -79,7 +97,7 @@ func (f *fleet) matching(devices []member, all []*selector) ([]member, failure) 
 
 // claim warns of what no device could hold even if nobody else used it. Of a request's alternatives one is enough.
 func (f *fleet) claim(found *Findings, asks []*ask) {
-	if len(f.devices) == 0 {
+	if len(f.kinds) == 0 {
 		if len(asks) > 0 {
 			found.warn(nil, "no node publishes GPUs now: pods with this claim wait until one does")
 		}
@@ -92,7 +110,7 @@ func (f *fleet) claim(found *Findings, asks []*ask) {
 			continue
 		}
 		why := f.look(found, a)
-		if f.ctx.Err() != nil {
+		if f.ended() {
 			return
 		}
 		if why.text != "" {
@@ -116,17 +134,22 @@ type shortfall struct {
 
 // look holds a request against the devices.
 func (f *fleet) look(found *Findings, a *ask) shortfall {
-	ofClass, failed := f.matching(f.kinds(slices.Concat(a.class.selectors, a.compiled)), a.class.selectors)
+	ofClass, failed := f.matching(f.kinds, a.class.selectors)
 	if failed.err != nil {
 		found.warn(a.path.Child("deviceClassName"), fmt.Sprintf("selector %d of device class %q %s", failed.selector, a.className, failed.text()))
 	}
 	if len(ofClass) == 0 {
 		return shortfall{a.path.Child("deviceClassName"), fmt.Sprintf("no GPU in the cluster matches device class %q now", a.className)}
 	}
-	chosen, failed := f.matching(ofClass, a.compiled)
-	if failed.err != nil {
-		found.warn(a.path.Child("selectors").Index(failed.selector), failed.text())
+	both, before := a.compiled, 0
+	if readPlaces(a.class.selectors) { // others of a kind may not be of the class
+		both, before = slices.Concat(a.class.selectors, a.compiled), len(a.class.selectors)
 	}
+	chosenKinds, failed := f.matching(ofClass, both)
+	if failed.err != nil && failed.selector >= before {
+		found.warn(a.path.Child("selectors").Index(failed.selector-before), failed.text())
+	}
+	chosen := firsts(chosenKinds)
 	if len(chosen) == 0 {
 		return shortfall{a.path.Child("selectors"), fmt.Sprintf("no GPU of device class %q in the cluster matches now", a.className)}
 	}

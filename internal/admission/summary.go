@@ -16,10 +16,12 @@ import (
 // summary is what checks need of the slices. It is made once for each state of them: a cluster of a thousand nodes has a
 // hundred thousand devices, counting partitions, of a few kinds.
 type summary struct {
-	names   names
-	devices []member
-	alike   []member // the first of each kind: devices that differ in no more than their places
+	names names
+	kinds []kind
 }
+
+// kind are devices that differ in no more than the values of their places. There is at least one.
+type kind []member
 
 type member struct {
 	place   string // pool and name, for messages
@@ -46,42 +48,46 @@ func (c *Checker) summarize(published []resourceapi.ResourceSlice) *summary {
 	return c.summary
 }
 
-// stateOf identifies the state of slices, where they say in which version they are.
+// stateOf identifies the state of slices, where they say in which version they are. It is a sum, since a cache lists them in
+// another order each time.
 func stateOf(published []resourceapi.ResourceSlice) (state uint64, known bool) {
-	var h maphash.Hash
-	h.SetSeed(seed)
 	for i := range published {
 		meta := &published[i].ObjectMeta
 		if meta.ResourceVersion == "" {
 			return 0, false
 		}
-		maphash.WriteComparable(&h, [...]string{meta.Name, string(meta.UID), meta.ResourceVersion})
+		state += maphash.Comparable(seed, [...]string{meta.Name, string(meta.UID), meta.ResourceVersion})
 	}
-	return h.Sum64(), true
+	return state, true
 }
 
 func newSummary(published []resourceapi.ResourceSlice) *summary {
 	s := &summary{}
-	seen := map[uint64]bool{}
+	// So that of like devices always the same one is named.
+	published = slices.SortedStableFunc(slices.Values(published), func(a, b resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	seen := map[uint64]int{}
 	for _, slice := range published {
 		if slice.Spec.Driver != v1alpha1.DriverName {
 			continue
 		}
 		for _, device := range slice.Spec.Devices {
 			m := member{place: slice.Spec.Pool.Name + "/" + device.Name, visible: visible(device)}
-			s.devices = append(s.devices, m)
-			if kind := m.kind(); !seen[kind] {
-				seen[kind] = true
-				s.alike = append(s.alike, m)
+			id := m.kind()
+			i, known := seen[id]
+			if !known {
+				i = len(s.kinds)
+				seen[id] = i
+				s.kinds = append(s.kinds, nil)
 			}
+			s.kinds[i] = append(s.kinds[i], m)
 		}
 	}
-	s.names = namesOf(s.alike)
+	s.names = namesOf(firsts(s.kinds))
 	return s
 }
 
-// kind is the same for devices that have the same but for their places. It is a sum, so that the order of names does not
-// matter.
+// kind is the same for devices that have the same but for the values of their places: a selector that fails where a place is
+// not told fails on all of a kind. It is a sum, so that the order of names does not matter.
 func (m member) kind() uint64 {
 	var sum uint64
 	var h maphash.Hash
@@ -97,7 +103,9 @@ func (m member) kind() uint64 {
 		sum += h.Sum64()
 	}
 	for name, a := range m.visible.Attributes {
-		if !slices.Contains(places, name) {
+		if slices.Contains(places, name) {
+			add(name, "place", 0)
+		} else {
 			add(name, ptr.Deref(a.StringValue, "")+ptr.Deref(a.VersionValue, ""), ptr.Deref(a.IntValue, number(ptr.Deref(a.BoolValue, false))))
 		}
 	}
@@ -115,13 +123,20 @@ func number(yes bool) int64 {
 	return 0
 }
 
-// kinds are enough of the devices for selectors to show what they do: all, where one of them reads a place.
-func (s *summary) kinds(all []*selector) []member {
-	for _, name := range places {
-		last := string(name[strings.LastIndex(string(name), "/")+1:])
-		if slices.ContainsFunc(all, func(s *selector) bool { return strings.Contains(s.program.Expression, last) }) {
-			return s.devices
-		}
+// firsts are one device of each kind.
+func firsts(kinds []kind) []member {
+	all := make([]member, len(kinds))
+	for i, k := range kinds {
+		all[i] = k[0]
 	}
-	return s.alike
+	return all
+}
+
+// readPlaces says whether one device of a kind does not show what selectors do on the others.
+func readPlaces(all []*selector) bool {
+	return slices.ContainsFunc(all, func(s *selector) bool {
+		return slices.ContainsFunc(places, func(name resourceapi.QualifiedName) bool {
+			return strings.Contains(s.program.Expression, string(name[strings.LastIndex(string(name), "/")+1:]))
+		})
+	})
 }

@@ -55,6 +55,10 @@ func New(cached client.Client, live client.Reader, devices Devices, ours func(cl
 // Reserve lets in a claim that is about to be stored, or returns a Refusal. Its UID is that which will be stored. A dry run
 // is refused alike, but reserves nothing. Called again for the same claim it does nothing.
 func (l *Ledger) Reserve(ctx context.Context, claim *resourceapi.ResourceClaim, dryRun bool) error {
+	quotas, err := l.quotas(ctx, claim.Namespace)
+	if err != nil || len(quotas) == 0 {
+		return err
+	}
 	largest, err := l.largest(ctx)
 	if err != nil {
 		return err
@@ -65,10 +69,6 @@ func (l *Ledger) Reserve(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	}
 	if claim.UID == "" {
 		return fmt.Errorf("claim %s has no UID yet: only a validating webhook sees it", klog.KObj(claim))
-	}
-	quotas, err := l.quotas(ctx, claim.Namespace)
-	if err != nil || len(quotas) == 0 {
-		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -88,15 +88,18 @@ func (l *Ledger) Reserve(ctx context.Context, claim *resourceapi.ResourceClaim, 
 
 // Fits returns a Refusal of a template whose claims could never be let in, whatever else the namespace has.
 func (l *Ledger) Fits(ctx context.Context, template *resourceapi.ResourceClaimTemplate) error {
+	var quotas v1alpha1.ShareQuotaList
+	if err := l.client.List(ctx, &quotas, client.InNamespace(template.Namespace)); err != nil {
+		return fmt.Errorf("list ShareQuotas of namespace %s: %w", template.Namespace, err)
+	}
+	if len(quotas.Items) == 0 {
+		return nil
+	}
 	largest, err := l.largest(ctx)
 	if err != nil {
 		return err
 	}
 	amount := Spec(&template.Spec.Spec, largest, l.ours)
-	var quotas v1alpha1.ShareQuotaList
-	if err := l.client.List(ctx, &quotas, client.InNamespace(template.Namespace)); err != nil {
-		return fmt.Errorf("list ShareQuotas of namespace %s: %w", template.Namespace, err)
-	}
 	for i := range quotas.Items {
 		if quota := &quotas.Items[i]; quota.Spec.Hard != nil {
 			if err := refuse(quota, Amount{}, amount); err != nil {
@@ -107,6 +110,7 @@ func (l *Ledger) Fits(ctx context.Context, template *resourceapi.ResourceClaimTe
 	return nil
 }
 
+// largest looks at all devices, so it is asked for only where something is limited.
 func (l *Ledger) largest(ctx context.Context) (int64, error) {
 	published, err := l.devices.Slices(ctx)
 	if err != nil {

@@ -194,6 +194,29 @@ func TestReserveWithoutLimits(t *testing.T) {
 	}
 }
 
+// A large cluster has a hundred thousand devices.
+func TestDevicesAreOnlyLookedAtForLimits(t *testing.T) {
+	c := store(t, quotaOf("team-a", "80Gi", 0))
+	l := New(c, c, nobody{}, ours)
+	elsewhere := claimOf("a", "80Gi")
+	elsewhere.Namespace = "team-b"
+	mustReserve(t, l, elsewhere)
+	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: elsewhere.Spec}}
+	if err := l.Fits(t.Context(), template); err != nil {
+		t.Error(err)
+	}
+	if err := l.Reserve(t.Context(), claimOf("a", "80Gi"), false); err == nil {
+		t.Error("nobody looked at the devices")
+	}
+}
+
+// nobody knows of devices.
+type nobody struct{}
+
+func (nobody) Slices(context.Context) ([]resourceapi.ResourceSlice, error) {
+	return nil, errors.New("asked for devices")
+}
+
 // Reservations that were seen are looked for when there are many, even if no leader does.
 func TestReserveClearsACrowd(t *testing.T) {
 	c := store(t, quotaOf("team-a", "1Ti", 0))
