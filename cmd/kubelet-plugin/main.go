@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -110,7 +113,7 @@ func run(ctx context.Context, f flags) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		if err := serveHealth(ctx, f.healthAddress, d.Ready); err != nil {
+		if err := serveHealth(ctx, f.healthAddress, d); err != nil {
 			cancel(err)
 		}
 	}()
@@ -162,18 +165,15 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// serveHealth answers the kubelet's probes: /healthz while the process serves, /readyz with the reason when it cannot
-// prepare claims.
-func serveHealth(ctx context.Context, address string, ready func() error) error {
+// serveHealth answers the kubelet's probes: /healthz while the kubelet could reach the plugin, /readyz with the reason
+// when it cannot prepare claims. /metrics is for Prometheus.
+func serveHealth(ctx context.Context, address string, d *driver.Driver) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("/healthz", answer(d.Alive))
+	mux.HandleFunc("/readyz", answer(func(context.Context) error { return d.Ready() }))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{registry, d.Metrics()}, promhttp.HandlerOpts{}))
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()
@@ -184,4 +184,15 @@ func serveHealth(ctx context.Context, address string, ready func() error) error 
 		return fmt.Errorf("serve health on %s: %w", address, err)
 	}
 	return nil
+}
+
+// answer tells whether a check passes, and if not why.
+func answer(check func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		if err := check(request.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	}
 }

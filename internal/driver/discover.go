@@ -112,6 +112,7 @@ func (d *Driver) publish(ctx context.Context) {
 		return
 	}
 	if err := d.helper.Load().PublishResources(ctx, resources); err != nil {
+		d.metrics.publish.Inc()
 		err = fmt.Errorf("publish the GPUs: %w", err)
 		klog.FromContext(ctx).Error(err, "Publish")
 		d.warnNode("PublishFailed", "Publish", "%v", err)

@@ -79,6 +79,7 @@ type Driver struct {
 	records records
 	marks   marks
 	store   *cdi.Store
+	metrics *metrics
 	usage   *usage.Loop                          // nil: shares are not measured
 	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
 	fatal   context.CancelCauseFunc
@@ -125,6 +126,7 @@ func New(config Config) (*Driver, error) {
 		wake:    make(chan struct{}, 1),
 		again:   make(chan struct{}, 1),
 	}
+	d.metrics = newMetrics(d)
 	if config.Processes != nil {
 		d.usage = usage.New(usage.Config{
 			Hardware: config.Processes,
@@ -215,6 +217,7 @@ func (d *Driver) setReady(err error) {
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		d.metrics.publish.Inc()
 		d.warnNode("PublishFailed", "Publish", "%s: %v", msg, err)
 		return
 	}

@@ -25,9 +25,11 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
+		done := timed(d.metrics.prepare)
 		d.mu.Lock()
 		devices, err := d.prepare(claim)
 		d.mu.Unlock()
+		done(err)
 		if err != nil {
 			logger.Error(err, "Prepare")
 			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
@@ -44,9 +46,11 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "uid", claim.UID)
+		done := timed(d.metrics.unprepare)
 		d.mu.Lock()
 		err := d.unprepare(string(claim.UID))
 		d.mu.Unlock()
+		done(err)
 		if err != nil {
 			logger.Error(err, "Unprepare")
 		} else {
@@ -77,7 +81,7 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 // accept refuses a claim that cannot be prepared, before anything is booked or written.
 func (d *Driver) accept(claim *resourceapi.ResourceClaim) (record, error) {
 	if d.node.err != nil {
-		return record{}, fmt.Errorf("GPUs of this node cannot be prepared now, will be tried again: %w", d.node.err)
+		return record{}, fmt.Errorf("%w: %w", errHardware, d.node.err)
 	}
 	planned, err := plan(claim, d.config.NodeName, d.offers())
 	if err != nil || len(planned.Allocations) == 0 {

@@ -47,7 +47,7 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 		}
 		klog.FromContext(ctx).Error(err, "Record is set aside and rebuilt from the API", "uid", uid)
 		d.warnNode("RecordCorrupt", "Restore", "%v; it is set aside and rebuilt from the API", err)
-		if err := d.records.setAside(uid); err != nil {
+		if err := d.count(actionSetAside, d.records.setAside(uid)); err != nil {
 			return err
 		}
 		d.lost[uid] = true
@@ -78,6 +78,7 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 	for _, uid := range good {
 		if err := d.reconcileClaim(ctx, uid); err != nil {
+			d.metrics.mended.WithLabelValues(actionFailed).Inc()
 			logger.Error(err, "Reconcile", "uid", uid)
 		}
 	}
@@ -113,7 +114,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	}
 	if !live && unknown == nil {
 		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
-		return d.unprepare(uid)
+		return d.count(actionUnprepared, d.unprepare(uid))
 	}
 	if d.node.err != nil {
 		return unknown
@@ -185,10 +186,10 @@ func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
 	if claim == nil {
-		return d.unprepare(uid)
+		return d.count(actionUnprepared, d.unprepare(uid))
 	}
 	_, err := d.prepare(claim)
-	return err
+	return d.count(actionRebuilt, err)
 }
 
 // isHere says whether a claim has anything of this node.
@@ -228,7 +229,15 @@ func (d *Driver) removeOrphans(ctx context.Context) error {
 			continue
 		}
 		klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
-		errs = append(errs, d.unprepare(uid))
+		errs = append(errs, d.count(actionOrphan, d.unprepare(uid)))
 	}
 	return errors.Join(errs...)
+}
+
+// count counts an action that succeeded, and returns what it returned.
+func (d *Driver) count(action string, err error) error {
+	if err == nil {
+		d.metrics.mended.WithLabelValues(action).Inc()
+	}
+	return err
 }

@@ -2,10 +2,16 @@ package driver
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"aliquot.dev/aliquot/api/v1alpha1"
 )
 
 // republishAfter is when slices are published again after a kubelet has registered the plugin. A kubelet that starts
@@ -39,4 +45,40 @@ func (d *Driver) forgetPublished() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.published = nil
+}
+
+// Alive dials the sockets that the kubelet uses, as the kubelet does: a plugin whose sockets somebody removed looks well
+// to itself, and no pod starts. Before they are served nothing is wrong with it.
+func (d *Driver) Alive(ctx context.Context) error {
+	if d.helper.Load() == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	registrar, err := dial(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"))
+	if err != nil {
+		return err
+	}
+	defer registrar.Close()
+	info, err := registerapi.NewRegistrationClient(registrar).GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return fmt.Errorf("ask the plugin's registration socket: %w", err)
+	}
+	plugin, err := dial(info.Endpoint)
+	if err != nil {
+		return err
+	}
+	defer plugin.Close()
+	if _, err := drapb.NewDRAPluginClient(plugin).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{}); err != nil {
+		return fmt.Errorf("ask the plugin's socket: %w", err)
+	}
+	return nil
+}
+
+func dial(socket string) (*grpc.ClientConn, error) {
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", socket, err)
+	}
+	return connection, nil
 }

@@ -2,7 +2,9 @@ package driver
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,5 +54,20 @@ func TestSlicesAreBackSoonAfterAKubeletWasStarted(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("%d of %d slices are back", back, len(gone))
 		}
+	}
+}
+
+// The process lives, but the kubelet cannot reach it.
+func TestAPluginWhoseSocketIsGoneIsNotAlive(t *testing.T) {
+	s := serve(t)
+	s.register(t)
+	if err := s.driver.Alive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(s.config.RegistrarDir, "gpu.aliquot.dev-reg.sock")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.driver.Alive(t.Context()); err == nil || !strings.Contains(err.Error(), "registration socket") {
+		t.Errorf("alive: %v", err)
 	}
 }
