@@ -278,7 +278,7 @@ func TestASpecThatIsRightIsNotWrittenAgain(t *testing.T) {
 	if second, _ := rewritten(); !os.SameFile(first, second) {
 		t.Error("the same spec was written again")
 	}
-	for _, damaged := range []string{"", "{}", strings.ReplaceAll(content, string(claim.UID), "another"), content[:len(content)/2]} {
+	for _, damaged := range []string{"", "{}", strings.ReplaceAll(content, claim.UID, "another"), content[:len(content)/2]} {
 		write(t, path, damaged)
 		if _, now := rewritten(); now != content {
 			t.Errorf("after %.40q the spec is %s", damaged, now)

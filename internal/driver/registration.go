@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -55,30 +56,29 @@ func (d *Driver) Alive(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	registrar, err := dial(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"))
+	endpoint := ""
+	err := call(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"), func(c *grpc.ClientConn) error {
+		info, err := registerapi.NewRegistrationClient(c).GetInfo(ctx, &registerapi.InfoRequest{})
+		endpoint = info.GetEndpoint()
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer registrar.Close()
-	info, err := registerapi.NewRegistrationClient(registrar).GetInfo(ctx, &registerapi.InfoRequest{})
-	if err != nil {
-		return fmt.Errorf("ask the plugin's registration socket: %w", err)
-	}
-	plugin, err := dial(info.Endpoint)
-	if err != nil {
+	return call(endpoint, func(c *grpc.ClientConn) error {
+		_, err := drapb.NewDRAPluginClient(c).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{})
 		return err
-	}
-	defer plugin.Close()
-	if _, err := drapb.NewDRAPluginClient(plugin).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{}); err != nil {
-		return fmt.Errorf("ask the plugin's socket: %w", err)
-	}
-	return nil
+	})
 }
 
-func dial(socket string) (*grpc.ClientConn, error) {
+// call asks something at a socket.
+func call(socket string, ask func(*grpc.ClientConn) error) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", socket, err)
+	if err == nil {
+		err = errors.Join(ask(connection), connection.Close())
 	}
-	return connection, nil
+	if err != nil {
+		return fmt.Errorf("ask the plugin's socket %s: %w", socket, err)
+	}
+	return nil
 }

@@ -67,7 +67,7 @@ func TestAPluginWhoseSocketIsGoneIsNotAlive(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.config.RegistrarDir, "gpu.aliquot.dev-reg.sock")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.driver.Alive(t.Context()); err == nil || !strings.Contains(err.Error(), "registration socket") {
+	if err := s.driver.Alive(t.Context()); err == nil || !strings.Contains(err.Error(), "gpu.aliquot.dev-reg.sock") {
 		t.Errorf("alive: %v", err)
 	}
 }
