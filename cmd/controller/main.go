@@ -80,7 +80,10 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	known := cluster{cache: mgr.GetCache()}
+	known, err := newCluster(ctx, mgr.GetCache())
+	if err != nil {
+		return err
+	}
 	checker := admission.New(known)
 	ledger := sharequota.New(mgr.GetClient(), mgr.GetAPIReader(), known, known.ours)
 	handlers := admission.Handlers(checker)
@@ -112,7 +115,7 @@ func newManager(f flags) (manager.Manager, error) {
 		Scheme: scheme,
 		// Of all that is watched only what is looked at is kept.
 		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultTransform: kept,
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {
 					Namespaces: map[string]cache.Config{f.namespace: {}},

@@ -18,7 +18,7 @@ import (
 type Cluster interface {
 	// Class returns nil where there is no class of that name.
 	Class(ctx context.Context, name string) (*resourceapi.DeviceClass, error)
-	// Slices returns those of this driver.
+	// Slices returns those of this driver. The same list, not an equal one, says that nothing changed.
 	Slices(ctx context.Context) ([]resourceapi.ResourceSlice, error)
 }
 
@@ -33,9 +33,10 @@ type Checker struct {
 	cluster   Cluster
 	selectors *selectors
 
-	mutex   sync.Mutex // guards what follows
-	state   uint64     // of the slices of which there is the summary
-	summary *summary
+	mutex     sync.Mutex // guards what follows
+	published []resourceapi.ResourceSlice
+	state     uint64 // of these, of which there is the summary
+	summary   *summary
 }
 
 // New returns a checker. It keeps the expressions that it compiled, and a summary of the devices.

@@ -189,6 +189,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if !again {
+					c.slices = slices.Clone(c.slices)
 					c.slices[0].ResourceVersion += "0"
 				}
 				f, err := checker.Claim(b.Context(), spec, field.NewPath("spec"))

@@ -40,7 +40,11 @@ var seed = maphash.MakeSeed()
 func (c *Checker) summarize(published []resourceapi.ResourceSlice) *summary {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	if c.summary != nil && len(published) > 0 && len(published) == len(c.published) && &published[0] == &c.published[0] {
+		return c.summary // the very list
+	}
 	state, known := stateOf(published)
+	c.published = published
 	if known && c.summary != nil && state == c.state {
 		return c.summary
 	}

@@ -39,6 +39,7 @@ func TestSummaryIsMadeOncePerState(t *testing.T) {
 	c := fleetOf(t, 3, "t4x4")
 	checker := New(c)
 	first := checker.summarize(c.slices)
+	c.slices = slices.Clone(c.slices)
 	slices.Reverse(c.slices)
 	if checker.summarize(c.slices) != first {
 		t.Error("made anew for another order of the same slices")
@@ -46,6 +47,7 @@ func TestSummaryIsMadeOncePerState(t *testing.T) {
 	if place := New(c).summarize(c.slices).kinds[0][0].place; place != first.kinds[0][0].place {
 		t.Errorf("the first of the devices is %s or %s, by the order of slices", place, first.kinds[0][0].place)
 	}
+	c.slices = slices.Clone(c.slices)
 	c.slices[1].ResourceVersion = "1000"
 	changed := checker.summarize(c.slices)
 	if changed == first {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -44,6 +45,8 @@ type Ledger struct {
 	// API server and try again.
 	mutex sync.Mutex
 	turns map[string]chan struct{}
+
+	last atomic.Pointer[looked]
 }
 
 // New returns a ledger. cached may lag, live must not: it is the manager's API reader. ours says which classes are of this
@@ -110,13 +113,27 @@ func (l *Ledger) Fits(ctx context.Context, template *resourceapi.ResourceClaimTe
 	return nil
 }
 
-// largest looks at all devices, so it is asked for only where something is limited.
+// largest looks at all devices, so it is asked for only where something is limited, and remembered for the same list.
 func (l *Ledger) largest(ctx context.Context) (int64, error) {
 	published, err := l.devices.Slices(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("list ResourceSlices: %w", err)
 	}
-	return Largest(published), nil
+	if len(published) == 0 {
+		return 0, nil
+	}
+	if last := l.last.Load(); last != nil && &last.published[0] == &published[0] && len(last.published) == len(published) {
+		return last.largest, nil
+	}
+	found := &looked{published: published, largest: Largest(published)}
+	l.last.Store(found)
+	return found.largest, nil
+}
+
+// looked is the largest device of a list.
+type looked struct {
+	published []resourceapi.ResourceSlice
+	largest   int64
 }
 
 // quotas names those that bound a namespace's totals, in the order in which all replicas reserve. From a cache that lags this may miss a
