@@ -37,6 +37,21 @@ func LoseGPU(gpu int) Fault { return Fault(fmt.Sprintf("gpu %d lost", gpu)) }
 // XID is an event that those who wait for it see once.
 func XID(gpu, code int) Fault { return Fault(fmt.Sprintf("gpu %d xid %d", gpu, code)) }
 
+// Event is an event of one of NVML's types other than XIDs, once.
+func Event(gpu, kind int) Fault { return Fault(fmt.Sprintf("gpu %d event %d", gpu, kind)) }
+
+// Recovery is what a card asks for, of nvmlDeviceGpuRecoveryAction_t.
+func Recovery(gpu, action int) Fault { return Fault(fmt.Sprintf("gpu %d recovery %d", gpu, action)) }
+
+// RemapPending makes a card say that a row of its memory is remapped when it is next reset.
+func RemapPending(gpu int) Fault { return Fault(fmt.Sprintf("gpu %d remap 1", gpu)) }
+
+// RemapFailed makes a card say that a row of its memory could not be remapped.
+func RemapFailed(gpu int) Fault { return Fault(fmt.Sprintf("gpu %d remap 2", gpu)) }
+
+// Slowdown holds a card's clocks back, for reasons that are bits of NVML's.
+func Slowdown(gpu, reasons int) Fault { return Fault(fmt.Sprintf("gpu %d slowdown %d", gpu, reasons)) }
+
 // Fault adds faults. Programs that run see them at their next call, and begin to
 // count anew.
 func (r *Root) Fault(faults ...Fault) error {

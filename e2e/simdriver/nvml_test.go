@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -333,4 +334,49 @@ func TestNVMLEvents(t *testing.T) {
 	if ret := set.Free(); ret != nvml.SUCCESS {
 		t.Error(ret)
 	}
+}
+
+func TestNVMLHealth(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
+	root := newRoot(t, load(t, "t4x4"))
+	lib := newNVML(t, root)
+	device := ask[nvml.Device](asker{t}, "handle")(lib.DeviceGetHandleByIndex(1))
+	other := ask[nvml.Device](asker{t}, "handle")(lib.DeviceGetHandleByIndex(0))
+	set := ask[nvml.EventSet](asker{t}, "event set")(lib.EventSetCreate())
+	if ret := device.RegisterEvents(nvml.EventTypeDoubleBitEccError, set); ret != nvml.SUCCESS {
+		t.Fatal(ret)
+	}
+	if err := root.Fault(simdriver.XID(1, 79), simdriver.Event(1, nvml.EventTypeDoubleBitEccError),
+		simdriver.Recovery(1, 2), simdriver.RemapPending(1), simdriver.Slowdown(1, 64)); err != nil {
+		t.Fatal(err)
+	}
+	event := ask[nvml.EventData](asker{t}, "wait")(set.Wait(10_000))
+	if event.EventType != nvml.EventTypeDoubleBitEccError || event.EventData != 0 {
+		t.Errorf("got %+v, want the one event that was asked for", event)
+	}
+	for d, want := range map[nvml.Device][]uint64{device: {2, 1, 0, 64}, other: {0, 0, 0, 0}} {
+		values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, {FieldId: nvml.FI_DEV_MEMORY_TEMP}}
+		if ret := d.GetFieldValues(values); ret != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS ||
+			nvml.Return(values[1].NvmlReturn) != nvml.ERROR_NOT_SUPPORTED {
+			t.Fatalf("fields: %v, %v", ret, values)
+		}
+		_, _, pending, failed, ret := d.GetRemappedRows()
+		reasons, reasonsRet := d.GetCurrentClocksThrottleReasons() //nolint:staticcheck // drivers before 535 have no other
+		if ret != nvml.SUCCESS || reasonsRet != nvml.SUCCESS {
+			t.Fatal(ret, reasonsRet)
+		}
+		got := []uint64{uint64(values[0].Value[0]), number(pending), number(failed), reasons}
+		if !slices.Equal(got, want) {
+			t.Errorf("recovery, pending, failed and slowdown are %v, want %v", got, want)
+		}
+	}
+}
+
+func number(is bool) uint64 {
+	if is {
+		return 1
+	}
+	return 0
 }

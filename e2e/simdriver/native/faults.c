@@ -107,7 +107,7 @@ bool fault_gpu_lost(const char *root, unsigned gpu)
 	return lost;
 }
 
-bool fault_xid(const char *root, unsigned skip, unsigned *gpu, unsigned *xid)
+bool fault_event(const char *root, unsigned skip, struct fault_event *event)
 {
 	char line[256];
 	bool found = false;
@@ -115,9 +115,31 @@ bool fault_xid(const char *root, unsigned skip, unsigned *gpu, unsigned *xid)
 
 	if (file == NULL)
 		return false;
-	while (!found && fgets(line, sizeof(line), file) != NULL)
-		if (sscanf(line, "gpu %u xid %u", gpu, xid) == 2)
+	while (!found && fgets(line, sizeof(line), file) != NULL) {
+		*event = (struct fault_event){ .type = FAULT_EVENT_XID };
+		if (sscanf(line, "gpu %u xid %u", &event->gpu, &event->data) ==
+			    2 ||
+		    sscanf(line, "gpu %u event %u", &event->gpu,
+			   &event->type) == 2)
 			found = skip-- == 0;
+	}
+	fclose(file);
+	return found;
+}
+
+unsigned fault_number(const char *root, unsigned gpu, const char *key)
+{
+	char line[256], name[32];
+	unsigned index, number, found = 0;
+	FILE *file = open_faults(root);
+
+	if (file == NULL)
+		return 0;
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "gpu %u %31s %u", &index, name, &number) ==
+			    3 &&
+		    index == gpu && strcmp(name, key) == 0)
+			found = number;
 	fclose(file);
 	return found;
 }

@@ -32,7 +32,9 @@ typedef enum {
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
 
-#define NVML_EVENT_XID UINT64_C(8) /* nvmlEventTypeXidCriticalError */
+/* The types of events there can be: double-bit ECC errors, XIDs, and that a card is
+ * not available any more or is to be recovered. */
+#define NVML_EVENTS UINT64_C(0xc00a)
 #define NVML_NO_INSTANCE 0xffffffffu
 #define NVML_INIT_FLAG_NO_GPUS 1u
 #define NVML_VERSIONED(type, version) \
@@ -89,6 +91,13 @@ typedef struct {
 } nvmlEventData_t;
 
 typedef struct {
+	unsigned fieldId, scopeId;
+	long long timestamp, latencyUsec;
+	unsigned valueType, nvmlReturn;
+	unsigned long long value; /* a union; the first bytes are the number */
+} nvmlFieldValue_t;
+
+typedef struct {
 	unsigned pid;
 	unsigned long long timeStamp;
 	unsigned smUtil, memUtil, encUtil, decUtil;
@@ -117,6 +126,7 @@ _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "nvmlProcessInfo_v1_t");
 _Static_assert(sizeof(nvmlProcessInfo_t) == 24, "nvmlProcessInfo_t");
 _Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "nvmlProcessDetail_v1_t");
+_Static_assert(sizeof(nvmlFieldValue_t) == 40, "nvmlFieldValue_t");
 _Static_assert(sizeof(nvmlEventData_t) == 32, "nvmlEventData_t");
 
 #define NVML_API(name, ...) SIM_EXPORT nvmlReturn_t name(__VA_ARGS__)
@@ -181,6 +191,13 @@ NVML_PROCESS_API(nvmlDeviceGetMPSComputeRunningProcesses);
 
 NVML_API(nvmlDeviceGetRunningProcessDetailList, nvmlDevice_t device,
 	 nvmlProcessDetailList_t *list);
+
+NVML_API(nvmlDeviceGetFieldValues, nvmlDevice_t device, int count,
+	 nvmlFieldValue_t *values);
+NVML_API(nvmlDeviceGetRemappedRows, nvmlDevice_t device, unsigned *corrected,
+	 unsigned *uncorrected, unsigned *pending, unsigned *failed);
+NVML_API(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDevice_t device,
+	 unsigned long long *reasons);
 
 NVML_API(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device,
 	 unsigned long long *types);

@@ -1,4 +1,4 @@
-/* Event sets: XID errors that a test writes into the fault file. */
+/* Event sets: what a test writes into the fault file. */
 #include "nvml_state.h"
 
 #include <stdlib.h>
@@ -13,13 +13,13 @@ nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
 					      unsigned long long *types)
 {
 	ENTER_DEVICE(device, types);
-	*types = NVML_EVENT_XID;
+	*types = NVML_EVENTS;
 	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
-	unsigned gpu, xid;
+	struct fault_event event;
 
 	ENTER();
 	if (set == NULL)
@@ -27,7 +27,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 	*set = calloc(1, sizeof(**set));
 	if (*set == NULL)
 		return NVML_ERROR_MEMORY;
-	while (fault_xid(nvml.root, (*set)->seen, &gpu, &xid))
+	while (fault_event(nvml.root, (*set)->seen, &event))
 		(*set)->seen++; /* what happened before is not reported */
 	return NVML_SUCCESS;
 }
@@ -44,7 +44,7 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device,
 				      nvmlEventSet_t set)
 {
 	ENTER_DEVICE(device, set);
-	if ((types & ~NVML_EVENT_XID) != 0)
+	if ((types & ~NVML_EVENTS) != 0)
 		return NVML_ERROR_NOT_SUPPORTED;
 	set->types[device->ledger_index] |= types;
 	return NVML_SUCCESS;
@@ -60,17 +60,17 @@ static nvmlDevice_t device_of(unsigned gpu)
 
 static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data)
 {
-	unsigned gpu, xid;
+	struct fault_event event;
 
-	while (fault_xid(nvml.root, set->seen, &gpu, &xid)) {
+	while (fault_event(nvml.root, set->seen, &event)) {
 		set->seen++;
-		if (gpu >= SIM_MAX_GPUS || device_of(gpu) == NULL ||
-		    (set->types[gpu] & NVML_EVENT_XID) == 0)
+		if (event.gpu >= SIM_MAX_GPUS || device_of(event.gpu) == NULL ||
+		    (set->types[event.gpu] & event.type) == 0)
 			continue;
 		*data = (nvmlEventData_t){
-			.device = device_of(gpu),
-			.eventType = NVML_EVENT_XID,
-			.eventData = xid,
+			.device = device_of(event.gpu),
+			.eventType = event.type,
+			.eventData = event.data,
 			.gpuInstanceId = NVML_NO_INSTANCE,
 			.computeInstanceId = NVML_NO_INSTANCE,
 		};
