@@ -31,6 +31,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "kubelet directory too long for a socket", set: "kubeletPlugin.kubeletPluginsDirectoryPath=/" + strings.Repeat("x", 90),
 			want: []string{"/kubeletPlugin/kubeletPluginsDirectoryPath", "maxLength", "82"}},
 		{name: "context reserve without a unit that the plugin knows", set: "contextReserve=half", want: []string{"/contextReserve", "half"}},
+		{name: "effect that taints do not have", set: "healthTaints.fatal=PreferNoSchedule", want: []string{"/healthTaints/fatal", "NoExecute"}},
 		{name: "negative context reserve", set: "contextReserve=-1", want: []string{"/contextReserve", "minimum"}},
 		{name: "tag in the repository", set: "image.repository=example.com/plugin:v1", want: []string{"/image/repository"}},
 		{name: "pull policy", set: "image.pullPolicy=Sometimes", want: []string{"/image/pullPolicy", "IfNotPresent"}},

@@ -73,6 +73,9 @@ func Capacities() []resourceapi.QualifiedName {
 // changing.
 const TaintReconfiguring = DriverName + "/reconfiguring"
 
+// TaintUnhealthy is the key of the taint of a GPU that something is wrong with. Its value says what: "xid-79", "lost".
+const TaintUnhealthy = DriverName + "/unhealthy"
+
 // MemoryStep is the unit in which memory is shared out, in bytes: requests are rounded up to it.
 const MemoryStep = 1 << 20
 

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
+	"aliquot.dev/aliquot/internal/gpu"
 )
 
 // flags are the plugin's settings.
@@ -30,6 +33,8 @@ type flags struct {
 	healthAddress   string
 	discovery       time.Duration
 	contextReserve  string
+	fatalTaint      string
+	degradedTaint   string
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -46,6 +51,8 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
 	fs.DurationVar(&f.discovery, "discovery-interval", time.Minute, "how often GPUs are looked for and prepared claims are compared with the API's; at least 1s")
 	fs.StringVar(&f.contextReserve, "context-reserve", "512Mi", "what a process's first CUDA context is charged to its share until it was measured, 0 to 16Gi, rounded up to MiB; 0 charges none")
+	fs.StringVar(&f.fatalTaint, "fatal-taint", "NoExecute", "effect of the taint of a GPU that cannot compute until it is reset: NoExecute evicts its pods, NoSchedule keeps new ones away, None only informs")
+	fs.StringVar(&f.degradedTaint, "degraded-taint", "NoSchedule", "effect of the taint of a GPU on which nothing new should be begun: NoExecute, NoSchedule or None")
 }
 
 func (f *flags) validate() error {
@@ -63,8 +70,19 @@ func (f *flags) validate() error {
 	if f.discovery < time.Second {
 		return fmt.Errorf("--discovery-interval is %s: want 1s or more", f.discovery)
 	}
+	for name, effect := range map[string]string{"fatal-taint": f.fatalTaint, "degraded-taint": f.degradedTaint} {
+		if !slices.Contains([]string{"NoExecute", "NoSchedule", "None"}, effect) {
+			return fmt.Errorf("--%s is %q: want NoExecute, NoSchedule or None", name, effect)
+		}
+	}
 	_, err := f.contextMiB()
 	return err
+}
+
+func (f *flags) taints() map[gpu.Severity]resourceapi.DeviceTaintEffect {
+	return map[gpu.Severity]resourceapi.DeviceTaintEffect{
+		gpu.Fatal: resourceapi.DeviceTaintEffect(f.fatalTaint), gpu.Degraded: resourceapi.DeviceTaintEffect(f.degradedTaint),
+	}
 }
 
 // contextLimit is the most that a context may be charged before it was measured.

@@ -106,6 +106,8 @@ func run(ctx context.Context, f flags) error {
 		DiscoveryInterval: f.discovery,
 		Processes:         node.Monitor(),
 		ContextMiB:        contextMiB,
+		Watcher:           node.Watch(),
+		Taints:            f.taints(),
 	})
 	if err != nil {
 		return err

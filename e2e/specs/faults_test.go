@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/e2e/release"
@@ -100,7 +99,7 @@ func TestNodeWithoutGPUOffersNone(t *testing.T) {
 	s.samePlugin(plugin)
 }
 
-func TestLostGPUIsWithdrawn(t *testing.T) {
+func TestLostGPUIsLeft(t *testing.T) {
 	s := begin(t, faulty)
 	plugin := s.pluginReady()
 	claim := s.share("10Gi") // a T4 has one such share
@@ -114,29 +113,23 @@ func TestLostGPUIsWithdrawn(t *testing.T) {
 	ledger, err := driver.Ledger()
 	s.must(err)
 	s.fault(simdriver.LoseGPU(slices.IndexFunc(ledger.GPUs, func(gpu simdriver.LedgerGPU) bool { return gpu.UUID == victim })))
-	s.offers(3)
-	s.nodeTold("GPULost", victim)
-	devices, err := s.devices(t.Context(), s.node)
-	s.must(err)
-	for _, device := range devices {
-		if ptr.Deref(device.Attributes[v1alpha1.AttributeUUID].StringValue, "") == victim {
-			t.Errorf("the lost GPU is still offered as %s", device.Name)
-		}
-	}
+	s.nodeTold("GPULost", victim, "stays published as unhealthy")
+	s.tainted(victim, "lost:NoExecute")
+	s.evicted("victim")
 	s.stillHeld("neighbour", "10Gi")
 	s.start("newcomer", claim, cuda("main"))
 	if saw := s.held("newcomer", "10Gi")[0].GPUs(); slices.Contains(saw, victim) {
 		t.Errorf("a new pod is on the lost GPU")
 	}
-	s.remove("victim")
 
 	last := len(ledger.GPUs) - 1 // no pod has it
 	s.fault(simdriver.LoseGPU(last))
-	s.offers(2)
-	s.nodeTold("GPULost", ledger.GPUs[last].UUID) // in an Event of its own
+	s.nodeTold("GPULost", ledger.GPUs[last].UUID, "is withdrawn") // in an Event of its own
+	s.offers(3)
 
 	s.mend()
 	s.offers(4)
+	s.tainted(victim)
 	s.samePlugin(plugin)
 }
 

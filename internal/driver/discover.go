@@ -52,6 +52,7 @@ func (d *Driver) found(ctx context.Context, before int, n node, skipped []error,
 	if err != nil {
 		return true
 	}
+	d.look(ctx, n.devices, skipped)
 	d.reportPartitions(n)
 	d.node.devices, d.node.common, d.node.edits = append([]gpu.Device{}, n.devices...), n.common, n.edits
 	for _, device := range n.devices {
@@ -83,7 +84,11 @@ func (d *Driver) report(ctx context.Context, devices []gpu.Device, skipped []err
 	}
 	for uuid := range known {
 		logger.Info("GPU is gone", "uuid", uuid)
-		d.warnNode("GPULost", "Discover", "GPU %s does not answer any more and is withdrawn; its pods keep it until they end", uuid)
+		becomes := "is withdrawn"
+		if d.remembers(uuid) {
+			becomes = "stays published as unhealthy"
+		}
+		d.warnNode("GPULost", "Discover", "GPU %s does not answer any more and %s; its pods keep it until they end", uuid, becomes)
 	}
 	d.reportSkipped(ctx, skipped)
 	if len(devices) == 0 && (d.node.devices == nil || len(d.node.devices) > 0) {
@@ -106,29 +111,30 @@ func (d *Driver) reportSkipped(ctx context.Context, skipped []error) {
 
 // publish tells the scheduler of the node's GPUs if they changed. Only Start calls it, and it holds no lock while it
 // waits for the API server: unpreparing must not wait with it.
-func (d *Driver) publish(ctx context.Context) {
+func (d *Driver) publish(ctx context.Context) error {
 	resources, changed := d.unpublished()
 	if !changed {
-		return
+		return nil
 	}
 	if err := d.helper.Load().PublishResources(ctx, resources); err != nil {
 		d.metrics.publish.Inc()
 		err = fmt.Errorf("publish the GPUs: %w", err)
 		klog.FromContext(ctx).Error(err, "Publish")
 		d.warnNode("PublishFailed", "Publish", "%v", err)
-		return
+		return err
 	}
 	klog.FromContext(ctx).Info("Published", "slices", len(resources.Pools[inventory.PoolName(d.config.NodeName)].Slices))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.published = &resources
+	return nil
 }
 
 // unpublished is what is to be published, and whether that differs from what was.
 func (d *Driver) unpublished() (resourceslice.DriverResources, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	resources := inventory.Resources(d.config.NodeName, d.offers().devices, d.taints())
+	resources := inventory.Resources(d.config.NodeName, d.publishable(), d.taints())
 	return resources, d.published == nil || !equality.Semantic.DeepEqual(resources, *d.published)
 }
 

@@ -57,7 +57,10 @@ func TestVanishedGPU(t *testing.T) {
 		}
 		d.reconcile(quiet(t))
 	}
-	if diff := cmp.Diff([]string{"Warning GPULost GPU " + uuid + " does not answer any more and is withdrawn; its pods keep it until they end"}, r.told()); diff != "" {
+	if diff := cmp.Diff([]string{
+		"Warning GPULost GPU " + uuid + " does not answer any more and stays published as unhealthy; its pods keep it until they end",
+		"Warning GPUUnhealthy GPU " + uuid + ": it does not answer now; it has taint gpu.aliquot.dev/unhealthy=silent:NoSchedule",
+	}, r.told()); diff != "" {
 		t.Errorf("Events (-want +got):\n%s", diff)
 	}
 	if _, err := prepare(t, d, gone); err == nil || !strings.Contains(err.Error(), `device "gpu-7" is not on this node now`) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -69,6 +70,10 @@ type Config struct {
 	DiscoveryInterval time.Duration
 	// Processes is where the driver learns what shares really use; nil: they are not measured.
 	Processes usage.Hardware
+	// Watcher is where the driver learns what happens to GPUs; nil: it only sees how they are at each discovery.
+	Watcher Watcher
+	// Taints are the effects of the taint of an unhealthy GPU, by the severity of what it has; NoSchedule where there is none.
+	Taints map[gpu.Severity]resourceapi.DeviceTaintEffect
 	// ContextMiB is what a process's first context on a GPU is charged until it was measured; 0 charges none.
 	ContextMiB uint32
 }
@@ -80,6 +85,7 @@ type Driver struct {
 	marks   marks
 	store   *cdi.Store
 	metrics *metrics
+	health  *health
 	usage   *usage.Loop                          // nil: shares are not measured
 	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
 	fatal   context.CancelCauseFunc
@@ -117,6 +123,7 @@ func New(config Config) (*Driver, error) {
 		config:  config,
 		records: records{dir: filepath.Join(config.DataDir, "claims")},
 		marks:   newMarks(filepath.Join(config.DataDir, "partitions")),
+		health:  newHealth(filepath.Join(config.DataDir, "health.json"), config.DiscoveryInterval),
 		ours:    map[slot]bool{},
 		store:   store,
 		fatal:   func(error) {},
@@ -149,6 +156,9 @@ func (d *Driver) Start(ctx context.Context) error {
 	if err := d.loadRecords(ctx); err != nil {
 		return err
 	}
+	if err := d.health.load(); err != nil {
+		d.reportUnkept(ctx, err)
+	}
 	found := d.discover(ctx)
 	d.reconcile(ctx)
 	helper, err := kubeletplugin.Start(ctx, d,
@@ -159,7 +169,6 @@ func (d *Driver) Start(ctx context.Context) error {
 		kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
 		kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
 		kubeletplugin.GRPCInterceptor(d.registered),
-		kubeletplugin.HealthService(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 	)
 	if err != nil {
@@ -169,11 +178,12 @@ func (d *Driver) Start(ctx context.Context) error {
 	defer helper.Stop()
 	defer d.measure(ctx)()
 	defer d.watchNode(ctx)()
+	defer d.watch(ctx)()
 	for {
-		d.publish(ctx)
+		published := d.publish(ctx)
 		d.askVersion(ctx)
 		wait := d.config.DiscoveryInterval
-		if found != nil {
+		if found != nil || published != nil {
 			wait = min(wait, retryEvery)
 		}
 		select {
@@ -224,11 +234,6 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	d.fatal(fmt.Errorf("%s: %w", msg, err))
 }
 
-// WatchHealthStatus is never called, since the health service is off.
-func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
-}
-
 // noteLimit is the length in bytes beyond which the API server refuses an Event.
 const noteLimit = 1024
 
@@ -236,6 +241,10 @@ const noteLimit = 1024
 // their note, and keeps the first note: a second GPU that is lost would not be named. A related object that stands for
 // the note keeps them apart.
 func (d *Driver) warnNode(reason, action, format string, args ...any) {
+	d.tellNode(corev1.EventTypeWarning, reason, action, format, args...)
+}
+
+func (d *Driver) tellNode(kind, reason, action, format string, args ...any) {
 	note := fmt.Sprintf(format, args...)
 	if len(note) > noteLimit {
 		note = strings.ToValidUTF8(note[:noteLimit], "")
@@ -244,5 +253,5 @@ func (d *Driver) warnNode(reason, action, format string, args ...any) {
 	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.config.NodeName, UID: types.UID(d.config.NodeName)}
 	related := node
 	related.FieldPath = fmt.Sprintf("%x", sha256.Sum256([]byte(note)))[:16]
-	d.config.Events.Eventf(&node, &related, corev1.EventTypeWarning, reason, action, "%s", note)
+	d.config.Events.Eventf(&node, &related, kind, reason, action, "%s", note)
 }

@@ -183,6 +183,7 @@ func (r *rig) start(t testing.TB) *Driver {
 	if err := d.loadRecords(quiet(t)); err != nil {
 		t.Fatal(err)
 	}
+	_ = d.health.load()      // its error is of the tests of health
 	_ = d.discover(quiet(t)) // its error stays in the driver
 	d.reconcile(quiet(t))
 	return d

@@ -26,16 +26,22 @@ func (d *Driver) offers() node {
 	n := d.node
 	n.devices = slices.Clone(n.devices)
 	for i, device := range n.devices {
-		if device.MIG == nil {
-			continue
-		}
-		mig := *device.MIG
-		mig.Partitions = slices.DeleteFunc(slices.Clone(mig.Partitions), func(p gpu.Partition) bool {
-			return d.ours[slot{gpu: device.UUID, profile: p.Profile, placement: p.Placement}]
-		})
-		n.devices[i].MIG = &mig
+		n.devices[i] = d.withoutOurs(device)
 	}
 	return n
+}
+
+// withoutOurs is a GPU without the partitions that are ours.
+func (d *Driver) withoutOurs(device gpu.Device) gpu.Device {
+	if device.MIG == nil {
+		return device
+	}
+	mig := *device.MIG
+	mig.Partitions = slices.DeleteFunc(slices.Clone(mig.Partitions), func(p gpu.Partition) bool {
+		return d.ours[slot{gpu: device.UUID, profile: p.Profile, placement: p.Placement}]
+	})
+	device.MIG = &mig
+	return device
 }
 
 // makeReady brings a GPU into the mode that an allocation needs, and makes its partition unless there is one, whoever made

@@ -38,6 +38,7 @@ func (d *Driver) Shares() []usage.ShareUsage {
 // follow says which shares there are now to those who measure them. The files of a share that is booked may not be there
 // yet. It expects mu to be held.
 func (d *Driver) follow() {
+	d.followGPUs()
 	if d.usage == nil {
 		return
 	}

@@ -81,15 +81,16 @@ func (d *Driver) lookSoon() {
 	}
 }
 
-// taints keep new claims away from GPUs that can be partitioned while an administrator's tool partitions them.
+// taints keep new claims away from unhealthy GPUs, and from those that can be partitioned while an administrator's tool
+// partitions them.
 func (d *Driver) taints() map[string][]resourceapi.DeviceTaint {
+	taints := d.healthTaints()
 	if !d.reconfiguring.Load() {
-		return nil
+		return taints
 	}
-	taints := map[string][]resourceapi.DeviceTaint{}
 	for _, device := range d.node.devices {
 		if device.MIG != nil {
-			taints[device.UUID] = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintReconfiguring, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			taints[device.UUID] = append(taints[device.UUID], resourceapi.DeviceTaint{Key: v1alpha1.TaintReconfiguring, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 		}
 	}
 	return taints

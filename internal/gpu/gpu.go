@@ -25,6 +25,7 @@ type Device struct {
 	MemoryTotal       uint64 `json:"memoryTotal"`        // bytes, as nvidia-smi shows
 	MemoryReserved    uint64 `json:"memoryReserved"`     // bytes of MemoryTotal that the driver keeps for itself
 	MIG               *MIG   `json:"mig,omitempty"`      // nil for a GPU that cannot be partitioned
+	Health            Health `json:"health,omitzero"`
 }
 
 // Allocatable is how many bytes of the GPU can be given out: what the driver does not keep, floored to step. The last

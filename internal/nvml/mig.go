@@ -226,6 +226,7 @@ func (n *Node) setMode(handle nvml.Device, enable bool) error {
 		}
 	}
 	n.releaseMonitors()
+	defer n.pauseWatches()()
 	return switchMode(handle, want, pending)
 }
 

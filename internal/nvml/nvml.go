@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	monitors []*Monitor
+	watches  []*Watch
 }
 
 // Driver is where the NVIDIA driver's files are.
@@ -86,13 +88,21 @@ func (n *Node) Devices() (devices []gpu.Device, skipped []error, err error) {
 	for i := range count {
 		d, err := n.read(lib, nvlib, i)
 		if err != nil {
-			skipped = append(skipped, fmt.Errorf("GPU %d: %w", i, err))
+			skipped = append(skipped, skip(i, err))
 			continue
 		}
 		d.DriverVersion, d.CUDADriverVersion = versions.driver, versions.cuda
 		devices = append(devices, d)
 	}
 	return devices, skipped, nil
+}
+
+func skip(index int, err error) error {
+	wrapped := fmt.Errorf("GPU %d: %w", index, err)
+	if errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
+		return gpu.LostError(index, wrapped)
+	}
+	return wrapped
 }
 
 type versions struct{ driver, cuda string }
@@ -131,6 +141,9 @@ func (n *Node) read(lib nvml.Interface, nvlib device.Interface, index int) (gpu.
 		return gpu.Device{}, err
 	}
 	d.MIG = mig
+	if d.Health, err = healthOf(handle); err != nil {
+		return gpu.Device{}, err
+	}
 	described, err := nvlib.NewDevice(handle)
 	if err != nil {
 		return gpu.Device{}, fmt.Errorf("describe: %w", err)
