@@ -363,7 +363,7 @@ func TestNVMLHealth(t *testing.T) {
 			t.Fatalf("fields: %v, %v", ret, values)
 		}
 		_, _, pending, failed, ret := d.GetRemappedRows()
-		reasons, reasonsRet := d.GetCurrentClocksThrottleReasons() //nolint:staticcheck // drivers before 535 have no other
+		reasons, reasonsRet := d.GetCurrentClocksThrottleReasons() // drivers before 535 have no other
 		if ret != nvml.SUCCESS || reasonsRet != nvml.SUCCESS {
 			t.Fatal(ret, reasonsRet)
 		}

@@ -23,7 +23,10 @@ func TestUnhealthyGPUIsTaintedUntilItIsWell(t *testing.T) {
 	s := begin(t, faulty)
 	s.pluginReady()
 	stays := claimSpec([]request{{name: "gpu", memory: "3Gi"}})
-	stays.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: v1alpha1.TaintUnhealthy, Operator: resourceapi.DeviceTolerationOpExists}}
+	stays.Devices.Requests[0].Exactly.Tolerations = []resourceapi.DeviceToleration{{
+		// Without the effect, which the API says is any, the pod would be evicted.
+		Key: v1alpha1.TaintUnhealthy, Operator: resourceapi.DeviceTolerationOpExists, Effect: resourceapi.DeviceTaintEffectNoExecute,
+	}}
 	_, err := s.Client.ResourceV1().ResourceClaims(s.namespace).Create(t.Context(), &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "stays"}, Spec: stays,
 	}, metav1.CreateOptions{})

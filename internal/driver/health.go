@@ -55,20 +55,21 @@ func (p patient) find(kind string) int {
 // resets all GPUs, and so does loading the NVIDIA driver: what was told before either is forgotten, and what is still wrong is seen again.
 type health struct {
 	path   string
-	boot   string
+	start  func() string // tells one start of the GPUs from another
 	now    func() time.Time
 	settle time.Duration // for how long a GPU has to be sound before it is well
 
 	mu       sync.Mutex
 	known    map[string]gpu.Device // GPUs that answered at the last look, by UUID
 	patients map[string]patient    // by UUID
+	started  string                // what start said at the last look
 	unkept   bool                  // the file says something else
 	changed  chan struct{}         // closed at the next change
 }
 
 func newHealth(path string, settle time.Duration) *health {
 	return &health{
-		path: path, boot: newMarks("").boot + loadedDriver(), now: time.Now, settle: settle,
+		path: path, start: gpuStart, now: time.Now, settle: settle,
 		known: map[string]gpu.Device{}, patients: map[string]patient{}, changed: make(chan struct{}),
 	}
 }
@@ -77,7 +78,7 @@ const healthVersion = 1
 
 type healthFile struct {
 	Version  int                `json:"version"`
-	Boot     string             `json:"boot"`
+	Started  string             `json:"started"`
 	Patients map[string]patient `json:"patients"`
 }
 
@@ -86,6 +87,7 @@ type healthFile struct {
 func (h *health) load() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.started = h.start()
 	data, err := os.ReadFile(h.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -98,7 +100,7 @@ func (h *health) load() error {
 		h.unkept = true
 		return errors.Join(fmt.Errorf("the health of GPUs that an earlier run kept cannot be read from %s", h.path), err)
 	}
-	if file.Boot != h.boot {
+	if file.Started != h.started {
 		h.unkept = len(file.Patients) > 0
 		return nil
 	}
@@ -111,7 +113,7 @@ func (h *health) load() error {
 
 // save writes the file whole or not at all. It expects mu to be held.
 func (h *health) save() error {
-	data, err := json.MarshalIndent(healthFile{healthVersion, h.boot, h.patients}, "", "  ")
+	data, err := json.MarshalIndent(healthFile{healthVersion, h.started, h.patients}, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(h.path), 0o700)
 	}
@@ -161,11 +163,14 @@ func (h *health) look(answer []gpu.Device, lost map[int]bool, held map[string]bo
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before = maps.Clone(h.patients)
+	started := h.start()
+	anew := started != h.started
+	h.started = started
 	silent := maps.Clone(h.known)
 	for _, device := range answer {
 		delete(silent, device.UUID)
 		h.known[device.UUID] = device
-		h.put(device.UUID, h.examine(h.patients[device.UUID], device))
+		h.put(device.UUID, h.examine(h.patients[device.UUID], device, anew))
 	}
 	for uuid, device := range silent {
 		p, ok := h.patients[uuid]
@@ -179,7 +184,7 @@ func (h *health) look(answer []gpu.Device, lost map[int]bool, held map[string]bo
 		}
 		h.put(uuid, h.miss(p, lost[device.Index]))
 	}
-	if !h.unkept && maps.EqualFunc(before, h.patients, sameAilments) {
+	if !h.unkept && !anew && maps.EqualFunc(before, h.patients, sameAilments) {
 		return before, nil
 	}
 	h.change()
@@ -198,14 +203,14 @@ func sameAilments(a, b patient) bool {
 	return a.Silent == b.Silent && slices.EqualFunc(a.Ailments, b.Ailments, func(x, y ailment) bool { return x.Fault == y.Fault })
 }
 
-// examine is what a patient has, now that it answers: what is seen, and what it was told of unless it has recovered. One that
-// did not answer before was reset in between. One whose driver says that it needs no recovery may not have been asked after what has
+// examine is what a patient has, now that it answers: what is seen, and what it was told of unless it has recovered, as all
+// have when GPUs were started anew. One that did not answer before was reset in between. One whose driver says that it needs no recovery may not have been asked after what has
 // only just happened.
-func (h *health) examine(p patient, device gpu.Device) patient {
+func (h *health) examine(p patient, device gpu.Device, anew bool) patient {
 	now := h.now()
 	after := patient{Device: device}
 	for _, a := range p.Ailments {
-		recovered := p.Silent || device.Health.Sound && now.Sub(a.Last) >= h.settle
+		recovered := anew || p.Silent || device.Health.Sound && now.Sub(a.Last) >= h.settle
 		if a.Told && !recovered {
 			after.Ailments = append(after.Ailments, a)
 		}

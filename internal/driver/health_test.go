@@ -43,6 +43,7 @@ type ward struct {
 	*testing.T
 	driver *Driver
 	at     time.Time
+	start  string
 }
 
 func newWard(t *testing.T) *ward {
@@ -61,7 +62,7 @@ func (w *ward) restart() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	d.health.now = func() time.Time { return w.at }
+	d.health.now, d.health.start = func() time.Time { return w.at }, func() string { return w.start }
 	w.driver = d
 	if err := d.loadRecords(quiet(w)); err != nil {
 		w.Fatal(err)
@@ -143,15 +144,17 @@ func TestWhatWasToldIsKept(t *testing.T) {
 	if told := w.told(); len(told) > 0 {
 		t.Errorf("told again: %q", told)
 	}
-	w.driver.health.boot = "another"
-	w.driver.health.patients = map[string]patient{}
-	if err := w.driver.health.load(); err != nil {
-		t.Fatal(err)
-	}
-	w.discover()
-	w.hasTaints("after a reboot", map[string]string{})
+	w.start = "another"
 	w.restart()
-	w.hasTaints("after a reboot and a restart", map[string]string{})
+	w.hasTaints("after a reboot", map[string]string{})
+	w.happens(1, gpu.XID(79))
+	w.restart()
+	w.hasTaints("when it happened after a reboot", w.of(1, "xid-79:NoExecute"))
+	w.start = "a third"
+	w.discover()
+	w.hasTaints("after the driver was loaded anew", map[string]string{})
+	w.restart()
+	w.hasTaints("after that and a restart", map[string]string{})
 }
 
 func TestGPUIsWellWhenItsDriverSaysSo(t *testing.T) {

@@ -30,11 +30,16 @@ type marks struct {
 }
 
 func newMarks(dir string) marks {
+	return marks{dir: dir, boot: bootID()}
+}
+
+// bootID tells one boot of the node from another; empty where the kernel does not say.
+func bootID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return marks{dir: dir}
+		return ""
 	}
-	return marks{dir: dir, boot: string(boot)}
+	return string(boot)
 }
 
 func (m marks) path(s slot) string {

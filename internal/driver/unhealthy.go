@@ -29,6 +29,9 @@ type Watcher interface {
 	Run(ctx context.Context, tell func(gpu.Event))
 }
 
+// gpuStart tells one start of the node's GPUs from another.
+func gpuStart() string { return bootID() + loadedDriver() }
+
 // loadedDriver tells one load of the NVIDIA kernel module from another: sysfs numbers its directories anew. Where there
 // is none, as in a VM that has part of a GPU, only the boot counts.
 func loadedDriver() string {

@@ -30,7 +30,7 @@ func healthOf(handle nvml.Device) (gpu.Health, error) {
 		return gpu.Health{}, err
 	}
 	health.Faults = append(health.Faults, remapped...)
-	reasons, ret := handle.GetCurrentClocksThrottleReasons() //nolint:staticcheck // drivers before 535 have no other
+	reasons, ret := handle.GetCurrentClocksThrottleReasons() // drivers before 535 have no other
 	if ret == nvml.SUCCESS && reasons&nvml.ClocksThrottleReasonHwThermalSlowdown != 0 {
 		health.Faults = append(health.Faults, gpu.Fault{Kind: "thermal-slowdown", Severity: gpu.Informs, Note: "it is too hot and slowed down"})
 	}
