@@ -184,7 +184,7 @@ func (h *health) look(answer []gpu.Device, lost map[int]bool, held map[string]bo
 		}
 		h.put(uuid, h.miss(p, lost[device.Index]))
 	}
-	if !h.unkept && !anew && maps.EqualFunc(before, h.patients, sameAilments) {
+	if !h.unkept && (!anew || len(before) == 0) && maps.EqualFunc(before, h.patients, sameAilments) {
 		return before, nil
 	}
 	h.change()
