@@ -51,7 +51,7 @@ demo: programs build ## share a simulated GPU between pods on the embedded clust
 	go run ./e2e/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: bench-preload bench-cores ## measure what the preload library and a prepare cost, and how true shares are
+bench: bench-preload bench-cores bench-admission ## measure what the preload library, a prepare and the controller cost, and how true shares are
 	go test -run '^$$' -bench PrepareUnprepare -benchtime 2000x ./internal/driver
 
 .PHONY: bench-preload
@@ -61,6 +61,10 @@ bench-preload: ## measure what the preload library adds to the calls that it wra
 .PHONY: bench-cores
 bench-cores: ## measure on a simulated GPU how close shares of cores come to what was granted
 	go run ./cdi/preload/bench/cores
+
+.PHONY: bench-admission
+bench-admission: programs build ## measure on the embedded cluster how long the controller takes for a review, and what memory claims cost it
+	go run ./cmd/controller/bench
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)

@@ -33,6 +33,8 @@ var allowed = map[string][]string{
 	"deployments":         {},
 	"cdi/preload/bench":   {"e2e/simdriver"},
 
+	// It starts a cluster as the end-to-end tests do, with a fleet that no simulated node publishes.
+	"cmd/controller/bench":    {"api/v1alpha1", "e2e/cluster", "e2e/release", "internal/gpu", "internal/inventory"},
 	"cdi/preload/bench/cores": {"cdi", "e2e/simdriver", "e2e/simrun", "internal/gpu", "internal/usage"},
 	"cdi/preload/gpucheck":    {"cdi", "internal/gpu", "internal/nvml", "internal/usage"},
 }
