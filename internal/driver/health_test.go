@@ -134,6 +134,11 @@ func TestWhatWasToldIsKept(t *testing.T) {
 	w.at = w.at.Add(time.Hour)
 	w.discover()
 	w.hasTaints("while the driver cannot tell", w.of(1, "xid-79:NoExecute"))
+	if diff := cmp.Diff(map[string]float64{
+		"gpu_faults xid-48 Degraded " + h100GPU1: 1, "gpu_faults xid-79 Fatal " + h100GPU1: 1,
+	}, counts(t, w.driver)); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
 	before, _ := w.driver.unpublished()
 	w.restart()
 	w.hasTaints("after a restart", w.of(1, "xid-79:NoExecute"))

@@ -62,8 +62,25 @@ func newMetrics(d *Driver) *metrics {
 				n += len(r.Allocations)
 			}
 			return n
-		}, d))
+		}, d),
+		faults{d.health})
 	return m
+}
+
+// faults tells of what is wrong with GPUs, one series each while it lasts.
+type faults struct{ *health }
+
+var faultsDesc = prometheus.NewDesc("aliquot_gpu_faults", "What is wrong with a GPU of this node, 1 while it is.", []string{"uuid", "fault", "severity"}, nil)
+
+func (f faults) Describe(descs chan<- *prometheus.Desc) { descs <- faultsDesc }
+
+func (f faults) Collect(metrics chan<- prometheus.Metric) {
+	patients, _ := f.all()
+	for uuid, p := range patients {
+		for _, a := range p.Ailments {
+			metrics <- prometheus.MustNewConstMetric(faultsDesc, prometheus.GaugeValue, 1, uuid, a.Kind, string(a.Severity))
+		}
+	}
 }
 
 func gauge(name, help string, read func() int, d *Driver) prometheus.Collector {

@@ -21,9 +21,9 @@ type watching struct {
 	told   chan gpu.Event
 }
 
-func watch(t *testing.T) *watching {
+func watch(t *testing.T, description string) *watching {
 	t.Helper()
-	driver := root(t, "t4x4")
+	driver := root(t, description)
 	node := New(Driver{Root: driver.Path, RootMount: driver.Path})
 	w := &watching{T: t, driver: driver, node: node, watch: node.Watch(), told: make(chan gpu.Event, 100)}
 	devices, _, err := node.Devices()
@@ -92,7 +92,7 @@ func TestWatchTellsOfTheGPUsThatAreWatched(t *testing.T) {
 	if !ownProcess(t) {
 		return
 	}
-	w := watch(t)
+	w := watch(t, "t4x4")
 	if w.isOpen() {
 		t.Error("NVML is open although nothing is watched")
 	}
@@ -126,7 +126,7 @@ func TestWatchOutlivesALostGPU(t *testing.T) {
 	if !ownProcess(t) {
 		return
 	}
-	w := watch(t)
+	w := watch(t, "t4x4")
 	w.watch.Follow(w.uuids[:2])
 	w.next()
 	w.fault(simdriver.XID(0, 79), simdriver.LoseGPU(0))
@@ -144,11 +144,27 @@ func TestWatchOutlivesALostGPU(t *testing.T) {
 	}
 }
 
+// A change of MIG mode may fail while somebody has NVML open.
+func TestWatchLetsGoOfNVMLForAChangeOfMode(t *testing.T) {
+	if !ownProcess(t) {
+		return
+	}
+	w := watch(t, "h100x8")
+	w.watch.Follow(w.uuids[1:2])
+	w.next()
+	if err := w.node.SetMIGMode(w.uuids[0], true); err != nil {
+		t.Fatal(err)
+	}
+	if event := w.next(); event != (gpu.Event{}) { // it has opened NVML again
+		t.Errorf("got %+v", event)
+	}
+}
+
 func TestWatchLetsGoOfNVMLWhileItIsPaused(t *testing.T) {
 	if !ownProcess(t) {
 		return
 	}
-	w := watch(t)
+	w := watch(t, "t4x4")
 	w.watch.Follow(w.uuids[:1])
 	w.next()
 	resume := w.node.pauseWatches()
