@@ -191,7 +191,12 @@ func TestWhatIsSeenIsOverWhenItIsNotSeen(t *testing.T) {
 	w.hardware.devices[1].Health.Faults = []gpu.Fault{{Kind: "row-remap-failure", Severity: gpu.Degraded, Note: "broken"}}
 	w.hardware.devices[2].Health.Faults = []gpu.Fault{{Kind: "thermal-slowdown", Severity: gpu.Informs, Note: "hot"}}
 	w.discover()
+	before, _ := w.driver.unpublished()
+	w.at = w.at.Add(time.Hour)
 	w.discover()
+	if after, _ := w.driver.unpublished(); cmp.Diff(before, after) != "" {
+		t.Errorf("published when it was seen again (-before +after):\n%s", cmp.Diff(before, after))
+	}
 	w.hasTaints("while it is seen", w.of(1, "row-remap-failure:NoSchedule"))
 	if told := w.told(); len(told) != 2 || !slices.Contains(told, "Warning GPUFault GPU "+w.hardware.devices[2].UUID+": hot") {
 		t.Errorf("told %q", told)

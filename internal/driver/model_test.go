@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -31,6 +32,7 @@ type model struct {
 	inAPI    map[string]bool
 	prepared map[string]bool // those that hold something
 	spoilt   map[string]bool // those of prepared whose record on disk is unreadable or was set aside
+	ill      map[string]bool // GPUs that are tainted, by UUID
 	unmended bool            // files may be missing until the next successful reconciliation
 	made     int
 	offers   map[string]offer
@@ -47,7 +49,8 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		steps = min(steps, 300)
 	}
-	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}}
+	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, ill: map[string]bool{}}
+	m.config.DiscoveryInterval = time.Hour
 	m.driver, m.offers = m.start(t), offersOf(m.hardware.devices)
 	actions := []struct {
 		name   string
@@ -64,10 +67,12 @@ func TestModel(t *testing.T) {
 		{"spoil a record", 3, (*model).spoil},
 		{"API up or down", 4, (*model).toggleAPI},
 		{"hardware up or down", 2, (*model).toggleHardware},
+		{"a GPU falls ill", 3, (*model).ail},
+		{"GPUs recover", 1, (*model).recover},
 	}
 	done := map[string]int{}
 	for step := 0; step < steps && !t.Failed(); step++ {
-		at := m.random.IntN(116)
+		at := m.random.IntN(120)
 		for _, action := range actions {
 			if at -= action.weight; at < 0 {
 				action.do(m, t)
@@ -109,6 +114,7 @@ func (m *model) check(t *testing.T) {
 	if diff := cmp.Diff(m.prepared, booked); diff != "" {
 		t.Errorf("claims that hold something (-model +driver):\n%s", diff)
 	}
+	m.checkHealth(t)
 	checkBooks(t, m.driver, m.spoilt)
 	if !m.unmended && len(m.spoilt) == 0 {
 		checkInvariant(t, m.driver)

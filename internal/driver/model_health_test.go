@@ -1,0 +1,41 @@
+package driver
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"aliquot.dev/aliquot/internal/gpu"
+)
+
+// ail has a GPU's driver tell of a fault.
+func (m *model) ail(t *testing.T) {
+	uuid := m.hardware.devices[m.random.IntN(len(m.hardware.devices))].UUID
+	fault := gpu.XID([]uint64{13, 48, 79}[m.random.IntN(3)])
+	m.driver.happened(quiet(t), gpu.Event{GPU: uuid, Fault: fault})
+	if fault.Severity.Exceeds(gpu.Informs) {
+		m.ill[uuid] = true
+	}
+}
+
+// recover lets so much time pass that GPUs which need no recovery are well.
+func (m *model) recover(t *testing.T) {
+	m.driver.health.now = func() time.Time { return time.Now().Add(2 * m.config.DiscoveryInterval) }
+	if m.driver.discover(quiet(t)) == nil {
+		clear(m.ill)
+	}
+	m.driver.health.now = time.Now
+}
+
+// checkHealth compares which GPUs are tainted.
+func (m *model) checkHealth(t *testing.T) {
+	t.Helper()
+	want := slices.Sorted(maps.Keys(m.ill))
+	got := slices.Sorted(maps.Keys(m.driver.healthTaints()))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unhealthy GPUs (-model +driver):\n%s", diff)
+	}
+}
