@@ -1,5 +1,5 @@
-// Package nvml says which GPUs this node has and what their driver needs in a container. It is the only package that
-// touches go-nvml and so the only one that needs cgo. It decides nothing about shares.
+// Package nvml says which GPUs this node has, how they fare and what their driver needs in a container. It is
+// the only package that touches go-nvml and so the only one that needs cgo. It decides nothing about shares.
 package nvml
 
 import (
