@@ -187,7 +187,7 @@ func describe(s settings, c cpus) {
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	fmt.Printf("machine: %s, %d CPUs, load %s\n", model, runtime.NumCPU(), strings.TrimSpace(string(load)))
-	fmt.Printf("method: the controller alone on %s, the cluster and the load on %s; %d nodes of 8 GPUs with partitions and one of 4 without; %d rounds of %s "+
+	fmt.Printf("method: the controller alone on CPU %s, the cluster and the load on CPU %s; %d nodes of 8 GPUs with partitions and one of 4 without; %d rounds of %s "+
 		"of %d reviews a second, sent whether or not earlier ones are answered, each timed from when it was to be sent; resident is the median of the last round\n",
 		c.server, c.others, s.nodes, s.rounds, s.round, reviewsPerSec)
 }

@@ -45,13 +45,13 @@ func setApart(ctx context.Context) (cpus, error) {
 		return cpus{}, fmt.Errorf("ask which CPUs there are: %w", err)
 	}
 	var all []string
-	for i := range 8 * len(set) * 8 {
+	for i := range 64 * len(set) {
 		if set.IsSet(i) {
 			all = append(all, strconv.Itoa(i))
 		}
 	}
 	if len(all) == 1 {
-		return cpus{server: "CPU " + all[0], others: "CPU " + all[0]}, nil
+		return cpus{server: all[0], others: all[0]}, nil
 	}
 	last := len(all) - 1
 	c := cpus{server: all[last], others: strings.Join(all[:last], ",")}
