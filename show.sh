@@ -1,2 +1,0 @@
-cd /tmp/work/admission/internal/admission/testdata
-for n in "$@"; do grep -H "^#" */$n.yaml; done
