@@ -63,12 +63,23 @@ func (c *cluster) Slices(ctx context.Context) ([]resourceapi.ResourceSlice, erro
 	if last := c.last.Load(); last != nil && last.changes == changes {
 		return last.slices, nil
 	}
-	var list resourceapi.ResourceSliceList
-	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	slices, err := uncounted{c}.Slices(ctx)
+	if err != nil {
 		return nil, err
 	}
-	c.last.Store(&listed{changes: changes, slices: list.Items})
-	return list.Items, nil
+	c.last.Store(&listed{changes: changes, slices: slices})
+	return slices, nil
+}
+
+// uncounted lists slices each time, for reconcilers: one may be called for a change before it was counted, and is not
+// called again.
+type uncounted struct{ *cluster }
+
+// Slices implements admission.Cluster.
+func (c uncounted) Slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+	var list resourceapi.ResourceSliceList
+	err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy)
+	return list.Items, err
 }
 
 // ours says whether a class is of this driver. One that is not there is judged by its name.

@@ -92,7 +92,7 @@ func run(ctx context.Context, f flags) error {
 	for _, add := range []func() error{
 		func() error { return addWebhooks(mgr, f, handlers) },
 		func() error { return classes.New(known.cache, checker, recorder, f.sent).SetupWithManager(mgr) },
-		func() error { return classes.NewSlices(known, recorder).SetupWithManager(mgr) },
+		func() error { return classes.NewSlices(uncounted{known}, recorder).SetupWithManager(mgr) },
 		func() error { return sharequota.NewReconciler(ledger, recorder).SetupWithManager(mgr) },
 	} {
 		if err := add(); err != nil {
