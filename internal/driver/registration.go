@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
@@ -48,8 +48,9 @@ func (d *Driver) forgetPublished() {
 	d.published = nil
 }
 
-// Alive dials the sockets that the kubelet uses, as the kubelet does: a plugin whose sockets somebody removed looks well
-// to itself, and no pod starts. Before they are served nothing is wrong with it.
+// Alive dials the sockets that the kubelet uses: a plugin whose sockets somebody removed looks well to itself, and no pod
+// starts. It asks for nothing that waits for a preparation, the GPUs or the API server: a plugin that waits is not to be
+// restarted for it. Before the sockets are served nothing is wrong.
 func (d *Driver) Alive(ctx context.Context) error {
 	if d.helper.Load() == nil {
 		return nil
@@ -57,7 +58,7 @@ func (d *Driver) Alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	endpoint := ""
-	err := call(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"), func(c *grpc.ClientConn) error {
+	err := dial(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"), func(c *grpc.ClientConn) error {
 		info, err := registerapi.NewRegistrationClient(c).GetInfo(ctx, &registerapi.InfoRequest{})
 		endpoint = info.GetEndpoint()
 		return err
@@ -65,20 +66,28 @@ func (d *Driver) Alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return call(endpoint, func(c *grpc.ClientConn) error {
-		_, err := drapb.NewDRAPluginClient(c).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{})
-		return err
-	})
+	return dial(endpoint, func(c *grpc.ClientConn) error { return connected(ctx, c) })
 }
 
-// call asks something at a socket.
-func call(socket string, ask func(*grpc.ClientConn) error) error {
+// connected waits until a connection is there, or cannot be made.
+func connected(ctx context.Context, c *grpc.ClientConn) error {
+	c.Connect()
+	for state := c.GetState(); state != connectivity.Ready; state = c.GetState() {
+		if state == connectivity.TransientFailure || !c.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("no connection: %s", state)
+		}
+	}
+	return nil
+}
+
+// dial asks something at a socket.
+func dial(socket string, ask func(*grpc.ClientConn) error) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err == nil {
 		err = errors.Join(ask(connection), connection.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("ask the plugin's socket %s: %w", socket, err)
+		return fmt.Errorf("dial the plugin's socket %s: %w", socket, err)
 	}
 	return nil
 }
