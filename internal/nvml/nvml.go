@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,9 +23,10 @@ type Node struct {
 	driver Driver
 	sysfs  []deviceattribute.MachineModifier
 
-	mu       sync.Mutex
-	monitors []*Monitor
-	watches  []*Watch
+	mu        sync.Mutex
+	monitors  []*Monitor
+	watches   []*Watch
+	libraries map[string]nvml.Interface // by path
 }
 
 // Driver is where the NVIDIA driver's files are.
@@ -44,16 +46,35 @@ var libraryPaths = []string{
 	"usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "usr/lib",
 }
 
-// library finds NVML under the driver root.
+// library finds NVML under the driver root. All who use one file share its interface, which counts them: go-nvml keeps what
+// it looked up in variables of its package, and sets them under the lock of the interface that is opened or closed.
 func (n *Node) library() (nvml.Interface, error) {
 	for _, dir := range libraryPaths {
 		matches, err := filepath.Glob(filepath.Join(n.driver.RootMount, dir, "libnvidia-ml.so.1"))
 		if err == nil && len(matches) > 0 {
-			return nvml.New(nvml.WithLibraryPath(matches[0])), nil
+			return n.shared(matches[0]), nil
 		}
 	}
 	return nil, fmt.Errorf("find libnvidia-ml.so.1 under driver root %s (seen at %s): is the NVIDIA driver installed there? Set nvidiaDriverRoot to where it is",
 		n.driver.Root, n.driver.RootMount)
+}
+
+func (n *Node) shared(path string) nvml.Interface {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.libraries == nil {
+		n.libraries = map[string]nvml.Interface{}
+	}
+	if n.libraries[path] == nil {
+		n.libraries[path] = nvml.New(nvml.WithLibraryPath(path))
+	}
+	return n.libraries[path]
+}
+
+func (n *Node) forget(lib nvml.Interface) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.libraries, func(_ string, known nvml.Interface) bool { return known == lib })
 }
 
 // open starts NVML; close ends it.
@@ -63,6 +84,7 @@ func (n *Node) open() (lib nvml.Interface, shutdown func(), err error) {
 		return nil, nil, err
 	}
 	if ret := lib.Init(); ret != nvml.SUCCESS {
+		n.forget(lib) // it counts the failed start, and would keep the file that it has loaded
 		return nil, nil, fmt.Errorf("initialise NVML: %w", ret)
 	}
 	return lib, func() { _ = lib.Shutdown() }, nil
