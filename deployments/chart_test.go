@@ -272,7 +272,7 @@ func TestRightsAreTheLeast(t *testing.T) {
 	objects := part(decode(t, mustTemplate(t)), false)
 	role := named[*rbacv1.ClusterRole](t, objects, only[*rbacv1.ClusterRoleBinding](t, objects).RoleRef.Name)
 	sameRights(t, role.Rules, map[string]string{
-		"resource.k8s.io/resourceclaims": "get list watch",
+		"resource.k8s.io/resourceclaims": "get list",
 		"resource.k8s.io/resourceslices": "list watch create update delete",
 		"/nodes":                         "get list watch",
 		"events.k8s.io/events":           "create patch",
