@@ -230,9 +230,44 @@ func (c *Cluster) StopNode(ctx context.Context, node string) error {
 }
 
 // StartNode boots a node that StopNode stopped. With a fresh boot id and an
-// empty /run, kubelet starts its pods anew.
+// empty /run, kubelet starts its pods anew; GPUs are not divided any more.
 func (c *Cluster) StartNode(ctx context.Context, node string) error {
+	index, err := c.plan.index(node)
+	if err != nil {
+		return err
+	}
+	if c.plan.Nodes[index].Hardware != nil {
+		driver, err := c.Driver(node)
+		if err != nil {
+			return err
+		}
+		if err := driver.Boot(); err != nil {
+			return err
+		}
+	}
 	return c.control().Start(ctx, node)
+}
+
+// KillOnNode kills a program of a node, kubelet or containerd, and starts it
+// again. It does not wait until that serves. A kubelet ends at its start where
+// there is no containerd.
+func (c *Cluster) KillOnNode(ctx context.Context, node, program string) error {
+	return killAndStart(ctx, c.nodeControl(node), program)
+}
+
+// KillControlPlane kills a program of the control plane, such as
+// kube-apiserver, and starts it again. It does not wait until that serves. The
+// scheduler and the controller manager end at their start where there is no API
+// server.
+func (c *Cluster) KillControlPlane(ctx context.Context, program string) error {
+	return killAndStart(ctx, c.control(), program)
+}
+
+func killAndStart(ctx context.Context, control supervise.Client, program string) error {
+	if err := control.Kill(ctx, program); err != nil {
+		return err
+	}
+	return control.Start(ctx, program)
 }
 
 func (c *Cluster) control() supervise.Client {

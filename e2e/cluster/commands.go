@@ -62,6 +62,13 @@ func (c *Cluster) OnNode(ctx context.Context, node string, argv ...string) (stri
 	return output(cmd)
 }
 
+// NodeRoot is where this machine sees a node's file system while the node runs.
+// A link in it that is absolute leads out of it.
+func (c *Cluster) NodeRoot(node string) (string, error) {
+	pid, err := c.nodePID(node)
+	return fmt.Sprintf("/proc/%d/root", pid), err
+}
+
 // LoadImage gives a node an image from an archive that image.Write made.
 func (c *Cluster) LoadImage(ctx context.Context, node, archive string) error {
 	file, err := os.Open(archive)

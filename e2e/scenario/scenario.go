@@ -156,8 +156,13 @@ func (w *World) waitForSlices(ctx context.Context) error {
 
 // Eventually waits until a condition holds. The error of one that never does names it.
 func Eventually(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
+	return Within(ctx, Patience, what, condition)
+}
+
+// Within is Eventually with another patience.
+func Within(ctx context.Context, patience time.Duration, what string, condition func(context.Context) (bool, error)) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, pollEvery, Patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, patience, true, func(ctx context.Context) (bool, error) {
 		var done bool
 		done, last = condition(ctx)
 		var ended *endedError

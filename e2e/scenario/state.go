@@ -3,7 +3,11 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +23,7 @@ const (
 	RecordsDir = PluginData + "/claims"
 	MarksDir   = PluginData + "/partitions"
 	SharesDir  = "/run/aliquot/shares"
-	SpecsDir   = "/var/run/cdi"
+	SpecsDir   = "/run/cdi" // of which /var/run/cdi is another name
 	DriverRoot = "/run/nvidia/driver"
 )
 
@@ -71,44 +75,68 @@ type State struct {
 	Other         []string // files where only the above should be
 }
 
-// listState prints a line for each file.
-const listState = `
-for f in ` + RecordsDir + `/* ` + RecordsDir + `/.[!.]*; do
-  case "$f" in *.json) echo "record $(tr -d '\n' <"$f")";; */\*|*/.\[*) ;; *) echo "other $f";; esac
-done
-for f in ` + SpecsDir + `/` + v1alpha1.DriverName + `-share_*.json; do [ -e "$f" ] && basename "$f" .json | sed 's/.*_/spec /'; done
-for f in ` + SharesDir + `/*; do [ -e "$f" ] && echo "share $(basename "$f")"; done
-for f in ` + MarksDir + `/*; do [ -e "$f" ] && echo "mark $(basename "$f")"; done
-true`
-
 // State reads what a node has of claims.
-func (w *World) State(ctx context.Context, node string) (State, error) {
-	output, err := w.OnNode(ctx, node, "sh", "-c", listState)
+func (w *World) State(node string) (State, error) {
+	root, err := w.NodeRoot(node)
 	if err != nil {
 		return State{}, err
 	}
 	var s State
-	for line := range strings.Lines(output) {
-		kind, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		switch kind {
-		case "record":
-			var r Record
-			if err := json.Unmarshal([]byte(value), &r); err != nil {
-				s.Other = append(s.Other, fmt.Sprintf("record that is none, %q: %v", value, err))
-				continue
-			}
-			s.Records = append(s.Records, r)
-		case "spec":
-			s.Specs = append(s.Specs, value)
-		case "share":
-			s.Shares = append(s.Shares, value)
-		case "mark":
-			s.Marks = append(s.Marks, value)
-		default:
-			s.Other = append(s.Other, value)
+	if err := s.readRecords(filepath.Join(root, RecordsDir)); err != nil {
+		return State{}, err
+	}
+	specs, err := names(filepath.Join(root, SpecsDir))
+	for _, name := range specs {
+		uid, ours := strings.CutPrefix(name, v1alpha1.DriverName+"-share_")
+		if uid, whole := strings.CutSuffix(uid, ".json"); ours && whole {
+			s.Specs = append(s.Specs, uid)
 		}
 	}
-	return s, nil
+	var errShares, errMarks error
+	s.Shares, errShares = names(filepath.Join(root, SharesDir))
+	s.Marks, errMarks = names(filepath.Join(root, MarksDir))
+	return s, errors.Join(err, errShares, errMarks)
+}
+
+// readRecords reads the records that are there, one after the other.
+func (s *State) readRecords(dir string) error {
+	files, err := names(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(dir, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
+		}
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(file, ".json") {
+			s.Other = append(s.Other, filepath.Join(RecordsDir, file))
+			continue
+		}
+		var r Record
+		if err := json.Unmarshal(content, &r); err != nil {
+			s.Other = append(s.Other, fmt.Sprintf("record that is none, %q: %v", content, err))
+			continue
+		}
+		s.Records = append(s.Records, r)
+	}
+	return nil
+}
+
+// names are those of the files in a directory, which need not be there.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	found := make([]string, len(entries))
+	for i, entry := range entries {
+		found[i] = entry.Name()
+	}
+	return found, err
 }
 
 // Plugin is the plugin's pod on a node, the one that is not being deleted.

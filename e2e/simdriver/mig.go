@@ -152,6 +152,32 @@ func (r *Root) ResetGPU(gpu int) error {
 	return err
 }
 
+// Boot does what a boot of the machine does to its cards: all instances are gone,
+// and the mode, which Hopper and what came after it do not keep (NVIDIA's MIG user
+// guide, "Enable MIG Mode").
+func (r *Root) Boot() error {
+	cards, err := r.MIG()
+	if err != nil {
+		return err
+	}
+	for i, card := range cards {
+		if !card.Enabled {
+			continue
+		}
+		if err := r.ResetGPU(i); err != nil {
+			return err
+		}
+		if r.SetMIGMode(i, false) == nil {
+			continue
+		}
+		// This one would have to be reset, and so keeps it.
+		if err := r.SetMIGMode(i, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Anywhere lets the driver choose where an instance is.
 const Anywhere = -1
 

@@ -131,6 +131,26 @@ func TestMIGModeOfAmpereNeedsAReset(t *testing.T) {
 	}
 }
 
+func TestBootEndsInstances(t *testing.T) {
+	for hardware, keeps := range map[string]bool{"a30x2": true, "h200x2": false} {
+		root := newRoot(t, load(t, hardware))
+		_ = root.SetMIGMode(1, true) // or from the reset on
+		if err := root.ResetGPU(1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := root.CreateGPUInstance(1, map[bool]string{true: "1g.6gb", false: "1g.18gb"}[keeps], simdriver.Anywhere); err != nil {
+			t.Fatal(err)
+		}
+		if err := root.Boot(); err != nil {
+			t.Fatal(err)
+		}
+		cards, err := root.MIG()
+		if err != nil || len(cards[1].Instances) > 0 || cards[1].Enabled != keeps {
+			t.Errorf("%s: a boot left %+v, %v", hardware, cards[1], err)
+		}
+	}
+}
+
 func TestMIGOfACardThatHasNone(t *testing.T) {
 	if !ownProcess(t) {
 		return

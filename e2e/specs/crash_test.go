@@ -94,7 +94,7 @@ func TestPodDeletedWithoutPluginLeavesNothing(t *testing.T) {
 	s.must(err)
 	label("nvidia.com/gpu.present=true")
 	s.eventually("nothing is left of the pod's claim", func(ctx context.Context) (bool, error) {
-		state, err := s.State(ctx, s.node)
+		state, err := s.State(s.node)
 		return len(state.Records)+len(state.Specs)+len(state.Shares) == 0, err
 	})
 	s.pluginReady()

@@ -28,7 +28,7 @@ func TestPodWaitsWhileTheDiskIsFull(t *testing.T) {
 	s.held("waiting", "1Gi")
 	s.samePlugin(plugin)
 	s.remove("waiting")
-	if state, err := s.State(t.Context(), s.node); err != nil || len(state.Records)+len(state.Other) > 0 {
+	if state, err := s.State(s.node); err != nil || len(state.Records)+len(state.Other) > 0 {
 		t.Errorf("left on the disk that was full: %+v (%v)", state, err)
 	}
 	s.onNode("umount %s", scenario.RecordsDir)
@@ -40,7 +40,7 @@ func TestCorruptRecordIsRebuilt(t *testing.T) {
 	s := begin(t, badDisk)
 	s.start("unharmed", s.share("1Gi"), cuda("main"))
 	s.held("unharmed", "1Gi")
-	before, err := s.State(t.Context(), s.node)
+	before, err := s.State(s.node)
 	s.must(err)
 	if len(before.Records) != 1 {
 		t.Fatalf("want one record: %+v", before)
@@ -50,7 +50,7 @@ func TestCorruptRecordIsRebuilt(t *testing.T) {
 	s.killPlugin()
 	s.nodeTold("RecordCorrupt", uid)
 	s.eventually("the record is rebuilt", func(ctx context.Context) (bool, error) {
-		state, err := s.State(ctx, s.node)
+		state, err := s.State(s.node)
 		return len(state.Records) == 1 && fmt.Sprint(state.Records[0]) == fmt.Sprint(before.Records[0]), err
 	})
 	s.stillHeld("unharmed", "1Gi")

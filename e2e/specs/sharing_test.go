@@ -112,7 +112,7 @@ func TestTwoPodsShareOneClaim(t *testing.T) {
 	}
 
 	s.remove("one")
-	if state, err := s.State(t.Context(), s.node); err != nil || len(state.Records) != 1 || len(state.Shares) != 1 {
+	if state, err := s.State(s.node); err != nil || len(state.Records) != 1 || len(state.Shares) != 1 {
 		t.Errorf("after the first pod the node has %+v (%v), want the claim of the second", state, err)
 	}
 	if got := s.alloc("two", "main"); got != reachable("4Gi") {
@@ -120,7 +120,7 @@ func TestTwoPodsShareOneClaim(t *testing.T) {
 	}
 	s.remove("two")
 	s.eventually("nothing is left of the claim", func(ctx context.Context) (bool, error) {
-		state, err := s.State(ctx, s.node)
+		state, err := s.State(s.node)
 		return len(state.Records)+len(state.Specs)+len(state.Shares) == 0, err
 	})
 }

@@ -22,6 +22,10 @@ import (
 //go:embed native/cuda_alloc.c
 var source []byte
 
+// Unexpected is the exit status of a program that did not get what it was told to
+// expect.
+const Unexpected = 3
+
 // Program is the name of the program that Build makes.
 const Program = "cuda-alloc"
 
@@ -44,7 +48,7 @@ func Build(ctx context.Context, dir, libraryDir string) (string, error) {
 
 // Event is one line that the program prints.
 type Event struct {
-	// Event is "device", "allocated", "holding" or "error".
+	// Event is "device", "allocated", "holding", "error" or "unexpected".
 	Event       string `json:"event"`
 	PID         int    `json:"pid"`
 	Device      int    `json:"device"`

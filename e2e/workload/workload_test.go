@@ -3,6 +3,7 @@ package workload_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -152,6 +153,25 @@ func TestProcessesShareTheCardExactly(t *testing.T) {
 	}
 	if ledger, err = root.Ledger(); err != nil || ledger.GPUs[0].Used != 0 {
 		t.Errorf("ledger afterwards: %+v, %v", ledger.GPUs, err)
+	}
+}
+
+func TestExitTellsWhetherItGotWhatItExpected(t *testing.T) {
+	root, program := setup(t)
+	all := capacity(root)
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"--whole", "--least", fmt.Sprint(all), "--most", fmt.Sprint(all)}, 0},
+		{[]string{"--least", fmt.Sprint(all + 1)}, workload.Unexpected},
+		{[]string{"--most", fmt.Sprint(all - 1)}, workload.Unexpected},
+		{[]string{"--bytes", fmt.Sprint(all - block), "--whole"}, workload.Unexpected},
+	} {
+		cmd := command(t, root, program, c.args...)
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != c.code {
+			t.Errorf("%v: %v, want exit status %d", c.args, err, c.code)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
  *
  *	cuda-alloc [--device n|all] [--api alloc|async|vmm|managed|pitch]
  *		   [--step bytes | --bytes n] [--processes n] [--hold] [--once]
+ *		   [--least bytes] [--most bytes] [--whole]
  *
  * It prints one JSON object a line. First a line for each device:
  *
@@ -23,13 +24,17 @@
  *   --step bytes    the first step (default 256 MiB)
  *   --bytes n       allocate n bytes in one piece and no more
  *   --once          stop at the first refusal
+ *   --least bytes   exit with 3 when it got less, of all devices together
+ *   --most bytes    and when it got more
+ *   --whole         and when of a device it did not get what that shows
  *   --device        an ordinal, or all (default 0)
  *   --processes n   n processes do all this at once
  *   --hold          keep what it got until SIGTERM or SIGINT; a line
  *                   {"event":"holding",..} says that it is there
  *
  * It exits with 0 when it came to an answer, 1 when CUDA failed otherwise
- * (a line "error" says where), 2 when it was called wrongly.
+ * (a line "error" says where), 2 when it was called wrongly, 3 when it did not
+ * get what it was told to expect (a line "unexpected" says what it got).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -105,11 +110,14 @@ static const char *const apis[] = { "alloc", "async", "vmm", "managed",
 
 static struct {
 	const char *api;
-	size_t step, bytes;
+	size_t step, bytes, least, most;
 	int device; /* -1: all */
 	int processes;
-	bool hold, once;
-} options = { .api = "alloc", .step = 256 * MIB, .processes = 1 };
+	bool hold, once, whole;
+} options = { .api = "alloc",
+	      .step = 256 * MIB,
+	      .most = SIZE_MAX,
+	      .processes = 1 };
 
 static const char *name_of(CUresult result)
 {
@@ -246,7 +254,16 @@ static void describe(CUdevice device)
 	printf("}\n");
 }
 
-static void fill(CUdevice device)
+static void expect(size_t got, size_t least, size_t most)
+{
+	if (got >= least && got <= most)
+		return;
+	printf("{\"event\":\"unexpected\",\"pid\":%d,\"bytes\":%zu}\n",
+	       getpid(), got);
+	exit(3);
+}
+
+static size_t fill(CUdevice device)
 {
 	size_t step = options.bytes != 0 ? options.bytes : options.step;
 	size_t got = 0, count = 0;
@@ -275,6 +292,13 @@ static void fill(CUdevice device)
 	       options.api, got, count, name_of(refused));
 	print_memory();
 	printf("}\n");
+	if (options.whole) {
+		size_t total;
+
+		MUST(cuDeviceTotalMem_v2(&total, device));
+		expect(got, total / GRANULARITY * GRANULARITY, total);
+	}
+	return got;
 }
 
 static sigset_t ending(void)
@@ -299,6 +323,7 @@ static void hold(void)
 static void run(void)
 {
 	sigset_t set = ending();
+	size_t got = 0;
 	int count;
 
 	if (options.hold) /* whenever it is told to end, hold sees it */
@@ -309,7 +334,8 @@ static void run(void)
 		describe(device);
 	for (int device = 0; device < count; device++)
 		if (options.device < 0 || options.device == device)
-			fill(device);
+			got += fill(device);
+	expect(got, options.least, options.most);
 	if (options.hold)
 		hold();
 }
@@ -393,6 +419,9 @@ static void parse(int argc, char **argv)
 		{ "processes", required_argument, NULL, 'p' },
 		{ "hold", no_argument, NULL, 'h' },
 		{ "once", no_argument, NULL, 'o' },
+		{ "least", required_argument, NULL, 'l' },
+		{ "most", required_argument, NULL, 'm' },
+		{ "whole", no_argument, NULL, 'w' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -425,6 +454,15 @@ static void parse(int argc, char **argv)
 		case 'o':
 			options.once = true;
 			break;
+		case 'l':
+			options.least = number(optarg);
+			break;
+		case 'm':
+			options.most = number(optarg);
+			break;
+		case 'w':
+			options.whole = true;
+			break;
 		default:
 			good = false;
 		}
@@ -433,7 +471,8 @@ static void parse(int argc, char **argv)
 		return;
 	fprintf(stderr, "usage: cuda-alloc [--device n|all] "
 			"[--api alloc|async|vmm|managed|pitch] [--step bytes | "
-			"--bytes n] [--processes n] [--hold] [--once]\n");
+			"--bytes n] [--processes n] [--hold] [--once] "
+			"[--least bytes] [--most bytes] [--whole]\n");
 	exit(2);
 }
 

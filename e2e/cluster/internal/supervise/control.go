@@ -28,7 +28,7 @@ func Listen(path string) (net.Listener, error) {
 }
 
 // Serve answers requests until the listener closes: GET / for the processes,
-// POST /<name>/start and /<name>/stop.
+// POST /<name>/start, /<name>/stop and /<name>/kill.
 func (s *Set) Serve(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -36,6 +36,7 @@ func (s *Set) Serve(listener net.Listener) error {
 	})
 	mux.HandleFunc("POST /{name}/start", verb(s.Start))
 	mux.HandleFunc("POST /{name}/stop", verb(s.Stop))
+	mux.HandleFunc("POST /{name}/kill", verb(s.Kill))
 	return http.Serve(listener, mux)
 }
 
@@ -71,6 +72,12 @@ func (c Client) Start(ctx context.Context, name string) error {
 // Stop ends a process and returns when it is gone.
 func (c Client) Stop(ctx context.Context, name string) error {
 	_, err := c.request(ctx, http.MethodPost, "/"+name+"/stop")
+	return err
+}
+
+// Kill ends a process without asking it, and returns when it is gone.
+func (c Client) Kill(ctx context.Context, name string) error {
+	_, err := c.request(ctx, http.MethodPost, "/"+name+"/kill")
 	return err
 }
 

@@ -94,6 +94,15 @@ func (s *Set) Start(name string) error {
 // Stop ends a process and returns when it is gone. A process that does not run
 // is left alone.
 func (s *Set) Stop(name string) error {
+	return s.end(name, true)
+}
+
+// Kill ends a process as Stop does, and without asking it first.
+func (s *Set) Kill(name string) error {
+	return s.end(name, false)
+}
+
+func (s *Set) end(name string, ask bool) error {
 	s.mu.Lock()
 	c := s.byName[name]
 	if c == nil {
@@ -106,7 +115,7 @@ func (s *Set) Stop(name string) error {
 	if pid == 0 {
 		return nil
 	}
-	if grace > 0 {
+	if ask && grace > 0 {
 		_ = unix.Kill(pid, unix.SIGTERM)
 		select {
 		case <-exited:

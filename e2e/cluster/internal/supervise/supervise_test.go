@@ -72,7 +72,7 @@ func startSupervisor(t *testing.T, processes ...Process) Client {
 	client := Client{Socket: socket}
 	t.Cleanup(func() {
 		for _, p := range processes {
-			_ = client.Stop(context.Background(), p.Name)
+			_ = client.Kill(context.Background(), p.Name)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -141,6 +141,18 @@ func TestStopAsksBeforeItKills(t *testing.T) {
 	}
 	if s := awaitStatus(t, client, "polite", ended); s.Outcome != "exit status 7" {
 		t.Errorf("outcome %q, want the process's own", s.Outcome)
+	}
+}
+
+func TestKillDoesNotAsk(t *testing.T) {
+	p := shell("deaf", "trap '' TERM; while :; do sleep 0.01; done")
+	p.Grace = time.Hour
+	client := startSupervisor(t, p)
+	if err := client.Kill(t.Context(), "deaf"); err != nil {
+		t.Fatal(err)
+	}
+	if s := awaitStatus(t, client, "deaf", ended); !s.Stopped || s.Outcome != "killed by killed" {
+		t.Errorf("after Kill: %+v", s)
 	}
 }
 
