@@ -70,6 +70,7 @@ func command() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	logsapi.AddFlags(logging, cmd.Flags())
+	cmd.AddCommand(doctorCommand())
 	return cmd
 }
 

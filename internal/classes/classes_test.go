@@ -19,6 +19,7 @@ import (
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/admission"
+	"aliquot.dev/aliquot/internal/inventory"
 )
 
 // cluster has slices, and no classes that claims could name.
@@ -146,25 +147,6 @@ func device(kind string, shared bool, counters int) resourceapi.Device {
 	return d
 }
 
-func TestDroppedFieldsNameTheirGate(t *testing.T) {
-	static := device(v1alpha1.TypeMIG, true, 0)
-	static.Attributes[v1alpha1.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To("MIG-1")}
-	for name, c := range map[string]struct {
-		devices []resourceapi.Device
-		want    []string
-	}{
-		"whole":                 {[]resourceapi.Device{device(v1alpha1.TypeMIG, true, 1), device(v1alpha1.TypeGPU, true, 1), static}, nil},
-		"a GPU without MIG":     {[]resourceapi.Device{device(v1alpha1.TypeGPU, true, 0)}, nil},
-		"no counters":           {[]resourceapi.Device{device(v1alpha1.TypeMIG, true, 0)}, []string{partitionable}},
-		"no shares":             {[]resourceapi.Device{device(v1alpha1.TypeGPU, false, 0)}, []string{consumableCapacity}},
-		"neither, on two cards": {[]resourceapi.Device{device(v1alpha1.TypeMIG, false, 0), device(v1alpha1.TypeGPU, false, 0)}, []string{consumableCapacity, partitionable}},
-	} {
-		if diff := cmp.Diff(c.want, missing([]resourceapi.ResourceSlice{slice("n", c.devices...)})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
 func TestDroppedFieldsAreToldOnTheNodeOnce(t *testing.T) {
 	dropped.Reset()
 	recorder := events.NewFakeRecorder(10)
@@ -178,7 +160,7 @@ func TestDroppedFieldsAreToldOnTheNodeOnce(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0], "Turn on the feature gate DRAConsumableCapacity") {
 		t.Errorf("Events are %q", got)
 	}
-	if off := testutil.ToFloat64(dropped.WithLabelValues("bad", consumableCapacity)); off != 1 || testutil.CollectAndCount(dropped) != 1 {
+	if off := testutil.ToFloat64(dropped.WithLabelValues("bad", inventory.ConsumableCapacity.Name)); off != 1 || testutil.CollectAndCount(dropped) != 1 {
 		t.Errorf("the metric is %v", off)
 	}
 	s.cluster = cluster{slice("bad", device(v1alpha1.TypeGPU, true, 0))}

@@ -17,23 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/admission"
+	"aliquot.dev/aliquot/internal/inventory"
 )
 
 // ReasonFieldsDropped is the reason of the Event on a node of whose slices the API server dropped fields.
 const ReasonFieldsDropped = "FieldsDropped"
-
-// The feature gates whose fields every node's slices have, and what is lost without them.
-const (
-	consumableCapacity = "DRAConsumableCapacity"
-	partitionable      = "DRAPartitionableDevices"
-)
-
-var lost = map[string]string{
-	consumableCapacity: "GPUs cannot be shared, each claim takes a whole one",
-	partitionable:      "the scheduler gives out a GPU and its MIG partitions at once, which the node then refuses",
-}
 
 var dropped = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "aliquot_slice_fields_dropped",
@@ -45,12 +34,12 @@ type Slices struct {
 	cluster  admission.Cluster
 	recorder events.EventRecorder
 	// told is what was last said of each node. Only Reconcile uses it, one at a time.
-	told map[string][]string
+	told map[string][]inventory.Gate
 }
 
 // NewSlices returns a reconciler by node.
 func NewSlices(cluster admission.Cluster, recorder events.EventRecorder) *Slices {
-	return &Slices{cluster: cluster, recorder: recorder, told: map[string][]string{}}
+	return &Slices{cluster: cluster, recorder: recorder, told: map[string][]inventory.Gate{}}
 }
 
 // SetupWithManager adds the reconciler to a manager.
@@ -74,54 +63,31 @@ func (s *Slices) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("list ResourceSlices: %w", err)
 	}
 	node := request.Name
-	gates := missing(slices.DeleteFunc(slices.Clone(published), func(slice resourceapi.ResourceSlice) bool {
+	off := inventory.Dropped(slices.DeleteFunc(slices.Clone(published), func(slice resourceapi.ResourceSlice) bool {
 		return ptr.Deref(slice.Spec.NodeName, "") != node
 	}))
-	for gate := range lost {
-		if slices.Contains(gates, gate) {
-			dropped.WithLabelValues(node, gate).Set(1)
+	for _, gate := range []inventory.Gate{inventory.ConsumableCapacity, inventory.PartitionableDevices} {
+		if slices.Contains(off, gate) {
+			dropped.WithLabelValues(node, gate.Name).Set(1)
 		} else {
-			dropped.DeleteLabelValues(node, gate)
+			dropped.DeleteLabelValues(node, gate.Name)
 		}
 	}
-	for _, gate := range gates {
+	for _, gate := range off {
 		if !slices.Contains(s.told[node], gate) {
 			s.tell(node, gate)
 		}
 	}
-	s.told[node] = gates
-	if len(gates) == 0 {
+	s.told[node] = off
+	if len(off) == 0 {
 		delete(s.told, node)
 	}
 	return reconcile.Result{}, nil
 }
 
-func (s *Slices) tell(node, gate string) {
+func (s *Slices) tell(node string, gate inventory.Gate) {
 	// The UID is the name, as in the kubelet's Events: `kubectl describe node` looks for that.
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
 	record(s.recorder, about, corev1.EventTypeWarning, ReasonFieldsDropped, "ReadBack", fmt.Sprintf(
-		"the API server dropped fields of this node's ResourceSlices: %s. Turn on the feature gate %s in kube-apiserver and kube-scheduler", lost[gate], gate))
-}
-
-// missing names the gates that are off, as a node's slices tell. Every device of ours may be allocated many times, and
-// every partition that is not an administrator's draws on its GPU's counters.
-func missing(published []resourceapi.ResourceSlice) []string {
-	var gates []string
-	add := func(gate string, off bool) {
-		if off && !slices.Contains(gates, gate) {
-			gates = append(gates, gate)
-		}
-	}
-	for i := range published {
-		for _, device := range published[i].Spec.Devices {
-			add(consumableCapacity, !ptr.Deref(device.AllowMultipleAllocations, false))
-			attribute := func(name resourceapi.QualifiedName) string {
-				return ptr.Deref(device.Attributes[name].StringValue, "")
-			}
-			empty := attribute(v1alpha1.AttributeType) == v1alpha1.TypeMIG && attribute(v1alpha1.AttributeUUID) == ""
-			add(partitionable, empty && len(device.ConsumesCounters) == 0)
-		}
-	}
-	slices.Sort(gates)
-	return gates
+		"the API server dropped fields of this node's ResourceSlices: %s. Turn on the feature gate %s in kube-apiserver and kube-scheduler", gate.Lost, gate.Name))
 }

@@ -138,19 +138,10 @@ func (d *Driver) unpublished() (resourceslice.DriverResources, bool) {
 	return resources, d.published == nil || !equality.Semantic.DeepEqual(resources, *d.published)
 }
 
-// uuids are those of all that containers can be given now: of a GPU in MIG mode its partitions.
-func uuids(devices []gpu.Device) []string {
-	uuids := make([]string, 0, len(devices))
+// uuids are those of all that containers can be given now.
+func uuids(devices []gpu.Device) (uuids []string) {
 	for _, device := range devices {
-		if device.MIG == nil || !device.MIG.Enabled {
-			uuids = append(uuids, device.UUID)
-			continue
-		}
-		for _, p := range device.MIG.Partitions {
-			if p.UUID != "" {
-				uuids = append(uuids, p.UUID)
-			}
-		}
+		uuids = append(uuids, device.Visible()...)
 	}
 	return uuids
 }

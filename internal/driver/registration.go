@@ -55,10 +55,15 @@ func (d *Driver) Alive(ctx context.Context) error {
 	if d.helper.Load() == nil {
 		return nil
 	}
+	return Serves(ctx, filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"))
+}
+
+// Serves dials the socket by which the kubelet registers a plugin, and the one that the plugin names there.
+func Serves(ctx context.Context, registration string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	endpoint := ""
-	err := dial(filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"), func(c *grpc.ClientConn) error {
+	err := dial(registration, func(c *grpc.ClientConn) error {
 		info, err := registerapi.NewRegistrationClient(c).GetInfo(ctx, &registerapi.InfoRequest{})
 		endpoint = info.GetEndpoint()
 		return err

@@ -32,6 +32,19 @@ type Profile struct {
 	Placements      []Placement `json:"placements"`
 }
 
+// Visible are the UUIDs of what containers can be given of the GPU now: of one in MIG mode its partitions.
+func (d Device) Visible() (uuids []string) {
+	if d.MIG == nil || !d.MIG.Enabled {
+		return []string{d.UUID}
+	}
+	for _, p := range d.MIG.Partitions {
+		if p.UUID != "" {
+			uuids = append(uuids, p.UUID)
+		}
+	}
+	return uuids
+}
+
 // Placement is where in a GPU's memory a partition lies, in slices.
 type Placement struct {
 	Start int `json:"start"`

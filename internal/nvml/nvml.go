@@ -46,6 +46,8 @@ var libraryPaths = []string{
 	"usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "usr/lib",
 }
 
+var errNotFound = errors.New("is the NVIDIA driver installed there? Set nvidiaDriverRoot to where it is")
+
 // library finds NVML under the driver root. All who use one file share its interface, which counts them: go-nvml keeps what
 // it looked up in variables of its package, and sets them under the lock of the interface that is opened or closed.
 func (n *Node) library() (nvml.Interface, error) {
@@ -55,8 +57,8 @@ func (n *Node) library() (nvml.Interface, error) {
 			return n.shared(matches[0]), nil
 		}
 	}
-	return nil, fmt.Errorf("find libnvidia-ml.so.1 under driver root %s (seen at %s): is the NVIDIA driver installed there? Set nvidiaDriverRoot to where it is",
-		n.driver.Root, n.driver.RootMount)
+	return nil, fmt.Errorf("find libnvidia-ml.so.1 under driver root %s (seen at %s): %w",
+		n.driver.Root, n.driver.RootMount, errNotFound)
 }
 
 func (n *Node) shared(path string) nvml.Interface {
