@@ -58,7 +58,8 @@ func (c Config) gpus(devices []gpu.Device, skipped []error) []Finding {
 		findings = append(findings, warn(check, "if the node has GPUs, look for them with lspci and at the driver's messages with dmesg; else keep the plugin off it (kubeletPlugin.affinity)", "none here"))
 	}
 	for _, reason := range skipped {
-		findings = append(findings, fail(check, "drain the GPU's pods, then reset the GPU (nvidia-smi -r) or reboot the node; it is not published until it answers", "%v", reason))
+		remedy := cmp.Or(c.Hardware.Remedy(reason), "look at dmesg for what is wrong with the GPU; drain its pods, then reset it (nvidia-smi -r) or reboot the node")
+		findings = append(findings, fail(check, remedy, "%v", reason))
 	}
 	for _, d := range devices {
 		for _, fault := range d.Health.Faults {
