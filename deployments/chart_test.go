@@ -258,7 +258,7 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 			if len(pod.Volumes) != len(plugin.VolumeMounts) {
 				t.Errorf("%d volumes, %d mounts", len(pod.Volumes), len(plugin.VolumeMounts))
 			}
-			for _, name := range []string{"health-address", "context-reserve", "fatal-taint", "degraded-taint", "v"} {
+			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v"} {
 				delete(flags, name)
 			}
 			if len(flags) != len(want)+1 {

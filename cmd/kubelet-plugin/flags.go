@@ -35,6 +35,7 @@ type flags struct {
 	contextReserve  string
 	fatalTaint      string
 	degradedTaint   string
+	beside          bool
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -50,6 +51,7 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cdiHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "the NVIDIA Container Toolkit's hook program, in the image")
 	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
 	fs.DurationVar(&f.discovery, "discovery-interval", time.Minute, "how often GPUs are looked for and prepared claims are compared with the API's; at least 1s")
+	fs.BoolVar(&f.beside, "beside-device-plugin", false, "publish GPUs although a device plugin offers GPUs of this node too")
 	fs.StringVar(&f.contextReserve, "context-reserve", "512Mi", "what a process's first CUDA context is charged to its share until it was measured, 0 to 16Gi, rounded up to MiB; 0 charges none")
 	fs.StringVar(&f.fatalTaint, "fatal-taint", "NoExecute", "effect of the taint of a GPU that cannot compute until it is reset: NoExecute evicts its pods, NoSchedule keeps new ones away, None only informs")
 	fs.StringVar(&f.degradedTaint, "degraded-taint", "NoSchedule", "effect of the taint of a GPU on which nothing new should be begun: NoExecute, NoSchedule or None")

@@ -109,6 +109,8 @@ func run(ctx context.Context, f flags) error {
 		ContextMiB:        contextMiB,
 		Watcher:           node.Watch(),
 		Taints:            f.taints(),
+		// Where a device plugin gives out the same GPUs, only the administrator knows whether they are the same.
+		BesideDevicePlugin: f.beside,
 	})
 	if err != nil {
 		return err

@@ -112,6 +112,9 @@ func (d *Driver) reportSkipped(ctx context.Context, skipped []error) {
 // publish tells the scheduler of the node's GPUs if they changed. Only Start calls it, and it holds no lock while it
 // waits for the API server: unpreparing must not wait with it.
 func (d *Driver) publish(ctx context.Context) error {
+	if d.neighbour.Load() == nil {
+		return nil // nobody knows yet whether the GPUs are given out already
+	}
 	resources, changed := d.unpublished()
 	if !changed {
 		return nil
@@ -134,7 +137,11 @@ func (d *Driver) publish(ctx context.Context) error {
 func (d *Driver) unpublished() (resourceslice.DriverResources, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	resources := inventory.Resources(d.config.NodeName, d.publishable(), d.taints())
+	var offered []gpu.Device
+	if d.conflict() == nil {
+		offered = d.publishable()
+	}
+	resources := inventory.Resources(d.config.NodeName, offered, d.taints())
 	return resources, d.published == nil || !equality.Semantic.DeepEqual(resources, *d.published)
 }
 

@@ -74,6 +74,8 @@ type Config struct {
 	Watcher Watcher
 	// Taints are the effects of the taint of an unhealthy GPU, by the severity of what it has; NoSchedule where there is none.
 	Taints map[gpu.Severity]resourceapi.DeviceTaintEffect
+	// BesideDevicePlugin publishes the GPUs of a node on which a device plugin offers GPUs too.
+	BesideDevicePlugin bool
 	// ContextMiB is what a process's first context on a GPU is charged until it was measured; 0 charges none.
 	ContextMiB uint32
 }
@@ -102,6 +104,7 @@ type Driver struct {
 
 	reconfiguring atomic.Bool            // an administrator is changing the node's partitions
 	wake          chan struct{}          // asks Start for a discovery at once
+	neighbour     atomic.Pointer[string] // what a device plugin offers of this node; nil until the node was seen
 	again         chan struct{}          // asks Start to publish what it published before
 	scheduler     atomic.Pointer[string] // the version of a Kubernetes that mixes shares and partitions up, or ""; nil: not known yet
 
@@ -215,7 +218,7 @@ func (d *Driver) Ready() error {
 	if status := helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
 		return errors.New("the kubelet has not registered the plugin")
 	}
-	return nil
+	return d.conflict()
 }
 
 func (d *Driver) setReady(err error) {

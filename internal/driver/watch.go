@@ -35,7 +35,7 @@ func (d *Driver) watchNode(ctx context.Context) func() {
 	nodes := d.config.Client.CoreV1().Nodes()
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, d.config.NodeName).String()
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: &cache.ListWatch{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 				options.FieldSelector = only
 				return nodes.List(ctx, options)
@@ -44,7 +44,7 @@ func (d *Driver) watchNode(ctx context.Context) func() {
 				options.FieldSelector = only
 				return nodes.Watch(ctx, options)
 			},
-		},
+		}, d.config.Client),
 		ObjectType: &corev1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(object any) { d.sawNode(object) },
@@ -62,12 +62,13 @@ func (d *Driver) watchNode(ctx context.Context) func() {
 	}
 }
 
-// sawNode asks for a discovery at once when the MIG manager begins or ends.
+// sawNode asks for a discovery at once when the MIG manager begins or ends, and minds device plugins.
 func (d *Driver) sawNode(object any) {
 	node, ok := object.(*corev1.Node)
 	if !ok || node.Name != d.config.NodeName {
 		return
 	}
+	d.sawAllocatable(node)
 	if now := isReconfiguring(node); d.reconfiguring.Swap(now) != now {
 		d.lookSoon()
 	}
