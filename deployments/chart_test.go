@@ -231,11 +231,7 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			pod := only[*appsv1.DaemonSet](t, decode(t, mustTemplate(t, r.args...))).Spec.Template.Spec
 			plugin := pod.Containers[0]
-			flags := map[string]string{}
-			for _, arg := range plugin.Args {
-				name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-				flags[name] = value
-			}
+			flags := flagsSet(plugin)
 			hostPath := map[string]string{}
 			for _, v := range pod.Volumes {
 				hostPath[v.Name] = v.HostPath.Path
@@ -258,13 +254,38 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 			if len(pod.Volumes) != len(plugin.VolumeMounts) {
 				t.Errorf("%d volumes, %d mounts", len(pod.Volumes), len(plugin.VolumeMounts))
 			}
-			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v"} {
+			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v", "node-name", "https-proxy"} {
 				delete(flags, name)
 			}
 			if len(flags) != len(want)+1 {
 				t.Errorf("flags without a directory: %v", flags)
 			}
 		})
+	}
+}
+
+// flagsSet are a program's flags by name, from its arguments and its environment.
+func flagsSet(container corev1.Container) map[string]string {
+	flags := map[string]string{}
+	for _, e := range container.Env {
+		flags[strings.ToLower(strings.ReplaceAll(e.Name, "_", "-"))] = e.Value
+	}
+	for _, arg := range container.Args {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		flags[name] = value
+	}
+	return flags
+}
+
+// doctor, run in the plugin's container, is given no arguments.
+func TestDoctorLooksWhereThePluginDoes(t *testing.T) {
+	plugin := only[*appsv1.DaemonSet](t, decode(t, mustTemplate(t))).Spec.Template.Spec.Containers[0]
+	plugin.Args = nil
+	inherited := flagsSet(plugin)
+	for _, name := range []string{"node-name", "driver-root", "driver-root-mount", "kubelet-registrar-dir", "kubelet-plugins-dir", "cdi-dir", "run-dir", "beside-device-plugin"} {
+		if _, ok := inherited[name]; !ok {
+			t.Errorf("the environment does not set --%s", name)
+		}
 	}
 }
 

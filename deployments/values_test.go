@@ -41,6 +41,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "no node at a time", set: "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable=0", want: []string{"maxUnavailable"}},
 		{name: "port", set: plugin + "healthcheckPort=70000", want: []string{"healthcheckPort", "65,?535|65535"}},
 		{name: "environment of the chart", set: plugin + `env=[{"name":"NODE_NAME","value":"other"}]`, json: true, want: []string{"/kubeletPlugin/containers/plugin/env/0/name"}},
+		{name: "flag of the chart", set: plugin + `env=[{"name":"CDI_DIR","value":"/other"}]`, json: true, want: []string{"/kubeletPlugin/containers/plugin/env/0/name"}},
 		{name: "volume of the chart", set: `kubeletPlugin.extraVolumes=[{"name":"cdi","emptyDir":{}}]`, json: true, want: []string{"/kubeletPlugin/extraVolumes/0/name"}},
 		{name: "mount of the chart", set: plugin + `extraVolumeMounts=[{"name":"cdi","mountPath":"/x"}]`, json: true, want: []string{"/kubeletPlugin/containers/plugin/extraVolumeMounts/0/name"}},
 		{name: "mount without a path", set: plugin + `extraVolumeMounts=[{"name":"x"}]`, json: true, want: []string{"/kubeletPlugin/containers/plugin/extraVolumeMounts/0", "mountPath"}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"aliquot.dev/aliquot/internal/driver"
@@ -34,7 +35,11 @@ func doctorCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			klog.SetLogger(klog.Logger{}) // what was found says it all
-			report := preflight.Run(cmd.Context(), preflightOf(f))
+			hardware := nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: f.cdiHook})
+			client, err := newClient(f.kubeconfig)
+			config := preflightOf(f, hardware, client)
+			config.NoClient = err
+			report := preflight.Run(cmd.Context(), config)
 			if err := write(report, output, cmd.OutOrStdout()); err != nil {
 				return err
 			}
@@ -69,11 +74,10 @@ func write(report preflight.Report, output string, w io.Writer) error {
 }
 
 // preflightOf is where the plugin's flags say that things are.
-func preflightOf(f flags) preflight.Config {
-	client, err := newClient(f.kubeconfig)
+func preflightOf(f flags, hardware preflight.Hardware, client kubernetes.Interface) preflight.Config {
 	return preflight.Config{
 		NodeName:     f.nodeName,
-		Hardware:     nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: f.cdiHook}),
+		Hardware:     hardware,
 		Root:         f.driverRoot,
 		RootMount:    f.driverRootMount,
 		DataDir:      f.dataDir(),
@@ -83,7 +87,9 @@ func preflightOf(f flags) preflight.Config {
 		Proc:         "/proc",
 		Cgroup:       "/sys/fs/cgroup",
 		Client:       client,
-		NoClient:     err,
 		Serves:       driver.Serves,
+		DevicePlugin: driver.DevicePluginResource,
+
+		BesideDevicePlugin: f.beside,
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"aliquot.dev/aliquot/cdi"
 	"aliquot.dev/aliquot/internal/driver"
 	"aliquot.dev/aliquot/internal/nvml"
+	"aliquot.dev/aliquot/internal/preflight"
 )
 
 // version is set at link time.
@@ -122,6 +123,7 @@ func run(ctx context.Context, f flags) error {
 			cancel(err)
 		}
 	}()
+	go preflight.Tell(ctx, preflightOf(f, node, client), d.Ready, func(reason, note string) { d.WarnNode(reason, "Preflight", note) })
 	if err := d.Start(ctx); err != nil {
 		return err
 	}

@@ -240,6 +240,11 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 // noteLimit is the length in bytes beyond which the API server refuses an Event.
 const noteLimit = 1024
 
+// WarnNode tells the admin, for others who look at the node, through an Event on it.
+func (d *Driver) WarnNode(reason, action, note string) {
+	d.warnNode(reason, action, "%s", note)
+}
+
 // warnNode tells the admin through an Event on the node. The recorder makes one of Events that differ in no more than
 // their note, and keeps the first note: a second GPU that is lost would not be named. A related object that stands for
 // the note keeps them apart.

@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// devicePluginResource names the resources by which a device plugin gives out this node's GPUs, "" if there are none.
+// DevicePluginResource names the resources by which a device plugin gives out this node's GPUs, "" if there are none.
 // What the scheduler gives out of DRA devices as extended resources is not among them. A device plugin that went away
 // stays in the capacity for as long as the kubelet waits for it to come back (GetCapacity in
 // k8s.io/kubernetes/pkg/kubelet/cm/devicemanager), while its pods run on.
-func devicePluginResource(node *corev1.Node) string {
+func DevicePluginResource(node *corev1.Node) string {
 	var found []string
 	for name, amount := range node.Status.Capacity {
 		if (name == "nvidia.com/gpu" || strings.HasPrefix(string(name), "nvidia.com/gpu.") || strings.HasPrefix(string(name), "nvidia.com/mig-")) && amount.Sign() > 0 {
@@ -26,7 +26,7 @@ func devicePluginResource(node *corev1.Node) string {
 // sawAllocatable withdraws the node's GPUs where a device plugin gives them out too: each would be given out twice. They
 // come back when it is gone. Until the node was seen once nothing is published.
 func (d *Driver) sawAllocatable(node *corev1.Node) {
-	found := devicePluginResource(node)
+	found := DevicePluginResource(node)
 	before := d.neighbour.Swap(&found)
 	if before != nil && *before == found {
 		return

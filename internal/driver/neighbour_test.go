@@ -96,7 +96,7 @@ func TestDevicePluginResources(t *testing.T) {
 		{corev1.ResourceList{"nvidia.com/gpu.shared": one}, "nvidia.com/gpu.shared"},
 	} {
 		node := &corev1.Node{Status: corev1.NodeStatus{Capacity: test.capacity}}
-		if got := devicePluginResource(node); got != test.want {
+		if got := DevicePluginResource(node); got != test.want {
 			t.Errorf("of %v: %q, want %q", test.capacity, got, test.want)
 		}
 	}

@@ -3,7 +3,6 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,19 +47,27 @@ func (c Config) ask(ctx context.Context, gpus []gpu.Device) ([]Finding, error) {
 		return findings, fmt.Errorf("read node %s: %w", c.NodeName, err)
 	}
 	findings = append(findings, kubelet(node.Status.NodeInfo.KubeletVersion), runtimeOf(node.Status.NodeInfo.ContainerRuntimeVersion))
-	if offers := devicePlugin(node); len(offers) > 0 {
-		return append(findings, fail("device plugin",
-			"remove the device plugin from this node (GPU operator: devicePlugin.enabled=false), or keep Aliquot off it (kubeletPlugin.affinity)",
-			"one offers %s on this node: its GPUs would be given out twice", strings.Join(offers, ", "))), nil
+	plugin := c.devicePlugin(node)
+	findings = append(findings, plugin)
+	if plugin.Level != OK {
+		return findings, nil // nothing is published
 	}
-	findings = append(findings, ok("device plugin", "none offers this node's GPUs"))
-	slices, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+	stored, err := c.stored(ctx)
+	if err != nil {
+		return findings, err
+	}
+	return append(findings, published(stored, gpus)...), nil
+}
+
+// stored are the node's slices as the API server has them.
+func (c Config) stored(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: c.NodeName, resourceapi.ResourceSliceSelectorDriver: v1alpha1.DriverName,
 	}.String()})
 	if err != nil {
-		return findings, fmt.Errorf("list ResourceSlices: %w", err)
+		return nil, fmt.Errorf("list ResourceSlices: %w", err)
 	}
-	return append(findings, published(slices.Items, gpus)...), nil
+	return list.Items, nil
 }
 
 // apiServer checks the version of the API server. The scheduler, whose version cannot be asked, mostly has the same.
@@ -119,15 +126,18 @@ func runtimeOf(name string) Finding {
 	return ok(check, "%s %s, with CDI on", kind, number)
 }
 
-// devicePlugin lists what a device plugin offers of the node's GPUs, "nvidia.com/gpu: 8".
-func devicePlugin(node *corev1.Node) (offers []string) {
-	for name, quantity := range node.Status.Allocatable {
-		if (name == "nvidia.com/gpu" || strings.HasPrefix(string(name), "nvidia.com/mig-")) && !quantity.IsZero() {
-			offers = append(offers, fmt.Sprintf("%s: %s", name, quantity.String()))
-		}
+// devicePlugin checks that the node's GPUs are not given out by a device plugin too.
+func (c Config) devicePlugin(node *corev1.Node) Finding {
+	const check = "device plugin"
+	switch offers := c.DevicePlugin(node); {
+	case offers == "":
+		return ok(check, "none offers GPUs of this node")
+	case c.BesideDevicePlugin:
+		return ok(check, "one offers %s, and besideDevicePlugin is set", offers)
+	default:
+		return fail(check, "take the device plugin off this node (GPU operator: devicePlugin.enabled=false), or keep Aliquot off it (kubeletPlugin.affinity); set besideDevicePlugin if they have different GPUs",
+			"one offers %s of this node: nothing is published, since GPUs would be given out twice", offers)
 	}
-	slices.Sort(offers)
-	return offers
 }
 
 // published checks what the API server stored of the node's slices.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -42,6 +43,10 @@ type Config struct {
 	NoClient error
 	// Serves says why the plugin does not answer at the socket that the kubelet registers it by.
 	Serves func(ctx context.Context, socket string) error
+	// DevicePlugin names the resources by which a device plugin gives out the node's GPUs, "" if there are none.
+	DevicePlugin func(*corev1.Node) string
+	// BesideDevicePlugin: that is meant to be.
+	BesideDevicePlugin bool
 
 	fileSystem func(path string) (unix.Statfs_t, error) // nil: the kernel is asked
 }

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -282,22 +282,19 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 			})
 		}, []string{`fail API server: read node node-1: nodes "node-1" is forbidden: no`}},
 		"a device plugin": {func(w *world) {
-			w.node.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("4")
-			w.node.Status.Allocatable["nvidia.com/mig-1g.10gb"] = resource.MustParse("7")
-			w.node.Status.Allocatable["nvidia.com/mig-2g.20gb"] = resource.MustParse("0")
-			w.updateNode()
+			w.DevicePlugin = func(*corev1.Node) string { return "nvidia.com/gpu" }
 			w.unpublish()
-		}, []string{"fail device plugin: one offers nvidia.com/gpu: 4, nvidia.com/mig-1g.10gb: 7 on this node: its GPUs would be given out twice"}},
+		}, []string{"fail device plugin: one offers nvidia.com/gpu of this node: nothing is published, since GPUs would be given out twice"}},
+		"a device plugin that is meant to be": {func(w *world) {
+			w.DevicePlugin, w.BesideDevicePlugin = func(*corev1.Node) string { return "nvidia.com/gpu" }, true
+		}, nil},
 		"no slices": {func(w *world) { w.unpublish() }, []string{"fail ResourceSlices: none of this node: the scheduler knows of no GPU here"}},
 		"a gate is off": {func(w *world) {
-			slices, err := w.client.ResourceV1().ResourceSlices().Get(w.Context(), "slice", metav1.GetOptions{})
-			if err != nil {
-				w.Fatal(err)
+			devices := w.unpublish()
+			for i := range devices {
+				devices[i].AllowMultipleAllocations = nil
 			}
-			for i := range slices.Spec.Devices {
-				slices.Spec.Devices[i].AllowMultipleAllocations = nil
-			}
-			w.publish(slices.Spec.Devices)
+			w.publish(devices)
 		}, []string{"fail ResourceSlices: the API server dropped fields: GPUs cannot be shared, each claim takes a whole one"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -306,15 +303,18 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 			w.check(c.want...)
 		})
 	}
-	w := newWorld(t, "t4x4")
-	w.node.Status.Allocatable = corev1.ResourceList{}
-	w.updateNode()
-	w.check()
 }
 
-func (w *world) unpublish() {
+// unpublish removes the node's slice and returns its devices.
+func (w *world) unpublish() []resourceapi.Device {
 	w.Helper()
-	if err := w.client.ResourceV1().ResourceSlices().Delete(w.Context(), "slice", metav1.DeleteOptions{}); err != nil {
+	slices := w.client.ResourceV1().ResourceSlices()
+	slice, err := slices.Get(w.Context(), "slice", metav1.GetOptions{})
+	if err != nil {
 		w.Fatal(err)
 	}
+	if err := slices.Delete(w.Context(), "slice", metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return slice.Spec.Devices
 }

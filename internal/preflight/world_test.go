@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	discovery "k8s.io/client-go/discovery/fake"
@@ -102,8 +101,7 @@ func newWorld(t *testing.T, fixture string) *world {
 	dir := t.TempDir()
 	w := &world{T: t, dir: dir, hardware: &fakeHardware{devices: devices, lacks: map[string]bool{}}}
 	w.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: corev1.NodeStatus{
-		NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: "v1.37.2", ContainerRuntimeVersion: "containerd://2.4.2"},
-		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse("0")},
+		NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.37.2", ContainerRuntimeVersion: "containerd://2.4.2"},
 	}}
 	w.client = fake.NewClientset(w.node)
 	w.serverVersion("v1.37.2")
@@ -115,7 +113,7 @@ func newWorld(t *testing.T, fixture string) *world {
 	w.Config = Config{
 		NodeName: "node-1", Hardware: w.hardware, Root: "/run/nvidia/driver", RootMount: w.at("root"),
 		DataDir: w.at("data"), RegistrarDir: w.at("registrar"), CDIDir: w.at("cdi"), RunDir: w.at("run"), Proc: w.at("proc"), Cgroup: w.at("cgroup"),
-		Client: w.client, Serves: func(context.Context, string) error { return nil },
+		Client: w.client, Serves: func(context.Context, string) error { return nil }, DevicePlugin: func(*corev1.Node) string { return "" },
 		fileSystem: func(path string) (unix.Statfs_t, error) {
 			stat, ok := w.fileSystems[strings.TrimPrefix(path, dir+"/")]
 			if !ok {
@@ -174,12 +172,10 @@ func (w *world) serverVersion(v string) {
 // publish stores a slice of the node's.
 func (w *world) publish(devices []resourceapi.Device) {
 	w.Helper()
-	slices := w.client.ResourceV1().ResourceSlices()
-	_ = slices.Delete(w.Context(), "slice", metav1.DeleteOptions{}) // there may be none
 	node := "node-1"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "slice"},
 		Spec: resourceapi.ResourceSliceSpec{NodeName: &node, Driver: v1alpha1.DriverName, Devices: devices}}
-	if _, err := slices.Create(w.Context(), slice, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.ResourceV1().ResourceSlices().Create(w.Context(), slice, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
