@@ -112,16 +112,22 @@ func (s *spec) breakClient(ctx context.Context, program string, port int) error 
 	})
 }
 
-// breakOurController kills what there is of it on the node, or anywhere.
+// breakOurController kills both replicas.
 func breakOurController(ctx context.Context, s *spec, _ *rand.Rand) error {
 	before, err := s.controllerRestarts(ctx)
 	if err != nil {
 		return err
 	}
-	for _, node := range s.Nodes() {
-		if _, err := s.OnNode(ctx, node, "sh", "-c", "! pidof aliquot-controller || kill -9 $(pidof aliquot-controller)"); err != nil {
-			return err
+	if err := until(ctx, "the controller's processes are killed", func(ctx context.Context) (bool, error) {
+		var errs []error
+		for _, node := range s.Nodes() {
+			_, err := s.OnNode(ctx, node, "sh", "-c", "! pidof aliquot-controller || kill -9 $(pidof aliquot-controller)")
+			errs = append(errs, err) // of a node that is down
 		}
+		err := errors.Join(errs...)
+		return err == nil, err
+	}); err != nil {
+		return err
 	}
 	return until(ctx, "the controller serves again", func(ctx context.Context) (bool, error) {
 		now, err := s.controllerRestarts(ctx)
