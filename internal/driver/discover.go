@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
-	"tags.cncf.io/container-device-interface/specs-go"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/gpu"
@@ -19,47 +18,76 @@ import (
 // pods hold it, but nothing is prepared until it answers again.
 func (d *Driver) discover(ctx context.Context) error {
 	for {
-		before := d.partitionChanges()
-		devices, skipped, err := d.config.Hardware.Devices()
-		var common specs.ContainerEdits
-		var edits map[string]specs.ContainerEdits
-		if err == nil {
-			common, edits, err = d.config.Hardware.Edits(uuids(devices))
-		}
-		if d.found(ctx, before, node{devices: devices, common: common, edits: edits}, skipped, err) {
+		before, err := d.partitionChanges()
+		if err != nil {
 			return err
+		}
+		n, skipped, silent := d.ask()
+		fresh := false
+		if err := d.exclusively(func() error {
+			fresh = d.found(ctx, before, n, skipped, silent)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if fresh {
+			return silent
 		}
 	}
 }
 
-func (d *Driver) partitionChanges() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.changes
+// ask asks the hardware.
+func (d *Driver) ask() (n node, skipped []error, err error) {
+	n.devices, skipped, err = d.config.Hardware.Devices()
+	if err == nil {
+		n.common, n.edits, err = d.config.Hardware.Edits(uuids(n.devices))
+	}
+	return n, skipped, err
+}
+
+// partitionChanges counts the changes up to now, whoever made them.
+func (d *Driver) partitionChanges() (changes int, err error) {
+	err = d.exclusively(func() error {
+		changes = d.changes
+		return nil
+	})
+	return changes, err
 }
 
 // found takes over what a discovery says, unless partitions were made or removed while it was under way: it may not
 // tell which.
 func (d *Driver) found(ctx context.Context, before int, n node, skipped []error, err error) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.changes != before {
 		return false
 	}
+	if !d.standby.Load() {
+		d.tell(ctx, n, skipped, err)
+	}
+	d.take(n, err)
+	return true
+}
+
+// tell keeps what a discovery says of the GPUs' health, and tells people what is new.
+func (d *Driver) tell(ctx context.Context, n node, skipped []error, err error) {
 	d.report(ctx, n.devices, skipped, err)
+	if err == nil {
+		d.look(ctx, n.devices, skipped)
+		d.reportPartitions(n)
+	}
+}
+
+// take makes what a discovery found what is known of the GPUs.
+func (d *Driver) take(n node, err error) {
 	d.node.err = err
 	d.setReady(err)
 	if err != nil {
-		return true
+		return
 	}
-	d.look(ctx, n.devices, skipped)
-	d.reportPartitions(n)
 	d.node.devices, d.node.common, d.node.edits = append([]gpu.Device{}, n.devices...), n.common, n.edits
 	for _, device := range n.devices {
 		d.ledger.SetGPU(device.UUID, device.Allocatable(v1alpha1.MemoryStep))
 	}
 	d.follow()
-	return true
 }
 
 // report tells of what changed since the last discovery: once, not each minute.
@@ -119,7 +147,10 @@ func (d *Driver) publish(ctx context.Context) error {
 	if !changed {
 		return nil
 	}
-	if err := d.helper.Load().PublishResources(ctx, resources); err != nil {
+	if err := d.publishResources(ctx, resources); err != nil {
+		if ctx.Err() != nil {
+			return nil // another process is about to publish, or this one ends
+		}
 		d.metrics.publish.Inc()
 		err = fmt.Errorf("publish the GPUs: %w", err)
 		klog.FromContext(ctx).Error(err, "Publish")

@@ -16,17 +16,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
-	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/cdi"
 	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
@@ -57,7 +54,10 @@ type Partitioner interface {
 
 // Config is what New needs.
 type Config struct {
-	NodeName     string
+	NodeName string
+	// PodUID is that of the plugin's pod. It lets a plugin that takes over serve the kubelet beside the one before; empty: there
+	// is never a second one.
+	PodUID       types.UID
 	DataDir      string // the plugin's directory below the kubelet's, "/var/lib/kubelet/plugins/gpu.aliquot.dev"
 	RegistrarDir string // where the kubelet looks for plugins, "/var/lib/kubelet/plugins_registry"
 	Layout       cdi.Layout
@@ -88,11 +88,20 @@ type Driver struct {
 	store   *cdi.Store
 	metrics *metrics
 	health  *health
-	usage   *usage.Loop                          // nil: shares are not measured
-	helper  atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
-	fatal   context.CancelCauseFunc
+	// partitioner is that of config; other processes learn of what is asked of it.
+	partitioner Partitioner
+	turn        turn
+	known       atomic.Bool                          // the kubelet has registered the plugin
+	standby     atomic.Bool                          // another process does what only one may do
+	replaces    atomic.Bool                          // waits for a plugin that knows nothing of others
+	usage       *usage.Loop                          // nil: shares are not measured
+	helper      atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
+	fatal       context.CancelCauseFunc
+
+	calls sync.RWMutex // locked for reading by each call of the kubelet while it is handled
 
 	mu     sync.Mutex // guards what follows: prepares, discovery and reconciliation exclude each other
+	shared *shared    // has other processes excluded too
 	ledger *quota.Ledger
 	booked map[types.UID]record // what the ledger holds
 	node   node
@@ -100,6 +109,7 @@ type Driver struct {
 	changes   int
 	ours      map[slot]bool                  // the slots that are marked
 	published *resourceslice.DriverResources // nil until something was
+	slices    *resourceslice.Controller      // only Start uses it; nil while nothing is published
 	lost      map[string]bool                // UIDs of claims whose record could not be read and was not yet rebuilt
 
 	reconfiguring atomic.Bool            // an administrator is changing the node's partitions
@@ -122,19 +132,23 @@ func New(config Config) (*Driver, error) {
 	if config.DiscoveryInterval == 0 {
 		config.DiscoveryInterval = time.Minute
 	}
+	common := &shared{flock: flock{path: filepath.Join(config.DataDir, "state.lock")}}
 	d := &Driver{
-		config:  config,
-		records: records{dir: filepath.Join(config.DataDir, "claims")},
-		marks:   newMarks(filepath.Join(config.DataDir, "partitions")),
-		health:  newHealth(filepath.Join(config.DataDir, "health.json"), config.DiscoveryInterval),
-		ours:    map[slot]bool{},
-		store:   store,
-		fatal:   func(error) {},
-		ledger:  quota.NewLedger(),
-		booked:  map[types.UID]record{},
-		lost:    map[string]bool{},
-		wake:    make(chan struct{}, 1),
-		again:   make(chan struct{}, 1),
+		config:      config,
+		records:     records{filepath.Join(config.DataDir, "claims"), common.countBooks},
+		marks:       newMarks(filepath.Join(config.DataDir, "partitions"), common.countBooks),
+		health:      newHealth(filepath.Join(config.DataDir, "health.json"), config.DiscoveryInterval),
+		partitioner: countedPartitioner{config.Partitioner, common},
+		turn:        newTurn(config.DataDir),
+		shared:      common,
+		ours:        map[slot]bool{},
+		store:       store,
+		fatal:       func(error) {},
+		ledger:      quota.NewLedger(),
+		booked:      map[types.UID]record{},
+		lost:        map[string]bool{},
+		wake:        make(chan struct{}, 1),
+		again:       make(chan struct{}, 1),
 	}
 	d.metrics = newMetrics(d)
 	if config.Processes != nil {
@@ -147,16 +161,33 @@ func New(config Config) (*Driver, error) {
 	return d, nil
 }
 
-// retryEvery is how soon a failed discovery is tried again.
-const retryEvery = 10 * time.Second
-
 // Start mends what an earlier run left, registers with the kubelet and keeps the published GPUs true until ctx ends or
-// an error makes that impossible, which it returns.
+// an error makes that impossible, which it returns. Calls of the kubelet that are under way are finished first.
 func (d *Driver) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d.fatal = cancel
-	if err := d.loadRecords(ctx); err != nil {
+	err := d.start(ctx)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (d *Driver) start(ctx context.Context) error {
+	if err := d.awaitUnaware(ctx); err != nil {
+		return err
+	}
+	first, err := d.turn.try()
+	if err != nil {
+		return err
+	}
+	defer d.turn.yield()
+	d.standby.Store(!first)
+	if err := d.loadRecords(); err != nil {
 		return err
 	}
 	if err := d.health.load(); err != nil {
@@ -164,58 +195,33 @@ func (d *Driver) Start(ctx context.Context) error {
 	}
 	found := d.discover(ctx)
 	d.reconcile(ctx)
-	helper, err := kubeletplugin.Start(ctx, d,
-		kubeletplugin.DriverName(v1alpha1.DriverName),
-		kubeletplugin.KubeClient(d.config.Client),
-		kubeletplugin.NodeName(d.config.NodeName),
-		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
-		kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
-		kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
-		kubeletplugin.GRPCInterceptor(d.registered),
-		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
-	)
-	if err != nil {
-		return fmt.Errorf("serve the kubelet: %w", err)
+	if err := d.serve(ctx); err != nil {
+		return err
 	}
-	d.helper.Store(helper)
-	defer helper.Stop()
-	defer d.measure(ctx)()
-	defer d.watchNode(ctx)()
-	defer d.watch(ctx)()
-	for {
-		published := d.publish(ctx)
-		d.askVersion(ctx)
-		wait := d.config.DiscoveryInterval
-		if found != nil || published != nil {
-			wait = min(wait, retryEvery)
-		}
-		select {
-		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-				return cause
-			}
-			return nil
-		case <-time.After(wait):
-		case <-d.wake:
-		case <-d.again:
-			d.forgetPublished()
-			continue
-		}
-		found = d.discover(ctx)
-		d.reconcile(ctx)
+	defer d.stopServing()
+	if first {
+		d.lead(ctx, found)
 	}
+	for ctx.Err() == nil {
+		if err := d.takeOver(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Ready says why the driver cannot serve, nil if it can.
 func (d *Driver) Ready() error {
+	if d.replaces.Load() {
+		return nil // or nobody would end the one that is waited for
+	}
 	if err := *d.ready.Load(); err != nil {
 		return err
 	}
-	helper := d.helper.Load()
-	if helper == nil {
+	if d.helper.Load() == nil {
 		return errors.New("starting")
 	}
-	if status := helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
+	if !d.known.Load() {
 		return errors.New("the kubelet has not registered the plugin")
 	}
 	return d.conflict()
@@ -228,13 +234,22 @@ func (d *Driver) setReady(err error) {
 // HandleError takes what goes wrong in the background, mostly while publishing. What a retry can mend is told; anything
 // else ends Start.
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
-	klog.FromContext(ctx).Error(err, msg)
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
-		d.metrics.publish.Inc()
-		d.warnNode("PublishFailed", "Publish", "%s: %v", msg, err)
+		d.publishFailed(ctx, err, msg)
 		return
 	}
+	klog.FromContext(ctx).Error(err, msg)
 	d.fatal(fmt.Errorf("%s: %w", msg, err))
+}
+
+// publishFailed tells of what a retry can mend.
+func (d *Driver) publishFailed(ctx context.Context, err error, msg string) {
+	if ctx.Err() != nil {
+		return // another process is about to publish, or this one ends
+	}
+	klog.FromContext(ctx).Error(err, msg)
+	d.metrics.publish.Inc()
+	d.warnNode("PublishFailed", "Publish", "%s: %v", msg, err)
 }
 
 // noteLimit is the length in bytes beyond which the API server refuses an Event.

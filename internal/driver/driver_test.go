@@ -180,7 +180,7 @@ func (r *rig) start(t testing.TB) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.loadRecords(quiet(t)); err != nil {
+	if err := d.loadRecords(); err != nil {
 		t.Fatal(err)
 	}
 	_ = d.health.load()      // its error is of the tests of health

@@ -82,12 +82,14 @@ type healthFile struct {
 	Patients map[string]patient `json:"patients"`
 }
 
-// load reads what an earlier run kept. A file that cannot be read is as none: what is wrong now will be seen, and
+// load reads what an earlier run kept, or another process. A file that cannot be read is as none: what is wrong now will be seen, and
 // only what was told is forgotten.
 func (h *health) load() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = h.start()
+	h.known, h.patients = map[string]gpu.Device{}, map[string]patient{}
+	defer h.change()
 	data, err := os.ReadFile(h.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

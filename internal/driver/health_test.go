@@ -64,7 +64,7 @@ func (w *ward) restart() {
 	}
 	d.health.now, d.health.start = func() time.Time { return w.at }, func() string { return w.start }
 	w.driver = d
-	if err := d.loadRecords(quiet(w)); err != nil {
+	if err := d.loadRecords(); err != nil {
 		w.Fatal(err)
 	}
 	if err := d.health.load(); err != nil {

@@ -27,10 +27,12 @@ type slot struct {
 type marks struct {
 	dir  string
 	boot string
+	// changing is called before anything changes.
+	changing func() error
 }
 
-func newMarks(dir string) marks {
-	return marks{dir: dir, boot: bootID()}
+func newMarks(dir string, changing func() error) marks {
+	return marks{dir: dir, boot: bootID(), changing: changing}
 }
 
 // bootID tells one boot of the node from another; empty where the kernel does not say.
@@ -60,7 +62,11 @@ func parseMark(name string) (slot, bool) {
 }
 
 func (m marks) add(s slot) error {
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+	err := m.changing()
+	if err == nil {
+		err = os.MkdirAll(m.dir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("mark partition %s: %w", s.profile, err)
 	}
 	if err := renameio.WriteFile(m.path(s), []byte(m.boot), 0o600, renameio.WithTempDir(m.dir)); err != nil {
@@ -71,6 +77,9 @@ func (m marks) add(s slot) error {
 
 // remove is no error for what has no mark.
 func (m marks) remove(s slot) error {
+	if err := m.changing(); err != nil {
+		return fmt.Errorf("remove the mark of partition %s: %w", s.profile, err)
+	}
 	if err := os.Remove(m.path(s)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the mark of partition %s: %w", s.profile, err)
 	}

@@ -85,7 +85,7 @@ func (d *Driver) findEdits(a allocation) error {
 
 // makePartition gives the partition that is in a slot, and makes it if it must. One that we began to make is completed.
 func (d *Driver) makePartition(s slot) (gpu.Partition, error) {
-	partitioner := d.config.Partitioner
+	partitioner := d.partitioner
 	if !d.ours[s] {
 		found, ok, err := partitioner.FindPartition(s.gpu, s.profile, s.placement)
 		if err != nil {
@@ -138,7 +138,7 @@ func (d *Driver) leaveMIG(device gpu.Device) error {
 	if device.MIG == nil || !device.MIG.Enabled {
 		return nil
 	}
-	if err := d.config.Partitioner.SetMIGMode(device.UUID, false); err != nil {
+	if err := d.partitioner.SetMIGMode(device.UUID, false); err != nil {
 		return fmt.Errorf("GPU %s %w: %w", device.UUID, errMode, err)
 	}
 	d.changed(device, func(m *gpu.MIG) { m.Enabled = false })
@@ -186,7 +186,7 @@ func (d *Driver) removePartitions(uid string) error {
 // removePartition is done with a GPU that is lost: its partitions are gone with it.
 func (d *Driver) removePartition(s slot) error {
 	if _, ok := d.node.gpu(s.gpu); ok || d.node.err != nil || d.node.devices == nil {
-		if err := d.config.Partitioner.DestroyPartition(s.gpu, s.profile, s.placement); err != nil {
+		if err := d.partitioner.DestroyPartition(s.gpu, s.profile, s.placement); err != nil {
 			return err
 		}
 	}

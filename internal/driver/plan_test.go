@@ -1,7 +1,7 @@
 package driver
 
 import (
-	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -153,8 +153,8 @@ func TestBadClaimsAreRefusedAndNothingIsWritten(t *testing.T) {
 			if n := len(d.ledger.Claims()); n > 0 {
 				t.Errorf("%d claims are booked", n)
 			}
-			if _, err := os.Stat(r.config.DataDir); !os.IsNotExist(err) {
-				t.Errorf("the data directory was made: %v", err)
+			if written := list(t, r.config.DataDir); !slices.Equal(written, []string{"state.lock"}) {
+				t.Errorf("the data directory has %v", written)
 			}
 			checkInvariant(t, d)
 		})

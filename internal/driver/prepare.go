@@ -26,9 +26,11 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
 		done := timed(d.metrics.prepare)
-		d.mu.Lock()
-		devices, err := d.prepare(claim)
-		d.mu.Unlock()
+		var devices []kubeletplugin.Device
+		err := d.exclusively(func() (err error) {
+			devices, err = d.prepare(claim)
+			return err
+		})
 		done(err)
 		if err != nil {
 			logger.Error(err, "Prepare")
@@ -47,9 +49,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "uid", claim.UID)
 		done := timed(d.metrics.unprepare)
-		d.mu.Lock()
-		err := d.unprepare(string(claim.UID))
-		d.mu.Unlock()
+		err := d.exclusively(func() error { return d.unprepare(string(claim.UID)) })
 		done(err)
 		if err != nil {
 			logger.Error(err, "Unprepare")
@@ -61,7 +61,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
-// prepare expects mu to be held.
+// prepare runs exclusively.
 func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	planned, err := d.accept(claim)
 	if err != nil || len(planned.Allocations) == 0 {
@@ -182,7 +182,7 @@ func (d *Driver) undoing(uid string) []func() error {
 	}
 }
 
-// unprepare expects mu to be held.
+// unprepare runs exclusively.
 func (d *Driver) unprepare(uid string) error {
 	if err := run(d.undoing(uid)); err != nil {
 		return err

@@ -220,8 +220,8 @@ func TestUnprepareNeedsNoHardware(t *testing.T) {
 	if err := unprepare(t, d, claim); err != nil {
 		t.Fatal(err)
 	}
-	if left := list(t, filepath.Dir(r.config.DataDir)); len(left) != 3 {
-		t.Errorf("left: %v, want three empty directories", left)
+	if left := list(t, filepath.Dir(r.config.DataDir)); len(left) != 4 {
+		t.Errorf("left: %v, want a lock and three empty directories", left)
 	}
 	checkInvariant(t, d)
 }

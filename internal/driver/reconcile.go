@@ -18,11 +18,14 @@ import (
 	"aliquot.dev/aliquot/internal/inventory"
 )
 
-// loadRecords books what was prepared before. A record that cannot be read is set aside; reconcile rebuilds it from the
-// API.
-func (d *Driver) loadRecords(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// loadRecords makes the books what is on disk, whoever wrote it.
+func (d *Driver) loadRecords() error {
+	return d.exclusively(d.load)
+}
+
+// load books what is prepared. A record that cannot be read is set aside; reconcile rebuilds it from the API, and until then what
+// it was known to hold stays booked.
+func (d *Driver) load() error {
 	if err := d.records.sweep(); err != nil {
 		return err
 	}
@@ -34,26 +37,37 @@ func (d *Driver) loadRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clear(d.lost)
 	for _, uid := range corrupt {
 		d.lost[uid] = true
 	}
 	for _, uid := range good {
-		r, err := d.records.read(uid)
-		if err == nil {
-			d.ledger.Adopt(r.UID, r.shares())
-			d.booked[r.UID] = r
-			delete(d.lost, uid)
-			continue
-		}
-		klog.FromContext(ctx).Error(err, "Record is set aside and rebuilt from the API", "uid", uid)
-		d.warnNode("RecordCorrupt", "Restore", "%v; it is set aside and rebuilt from the API", err)
-		if err := d.count(actionSetAside, d.records.setAside(uid)); err != nil {
+		if err := d.loadRecord(uid); err != nil {
 			return err
 		}
-		d.lost[uid] = true
+	}
+	for uid := range d.booked {
+		if !d.lost[string(uid)] && !slices.Contains(good, string(uid)) {
+			d.ledger.Release(uid)
+			delete(d.booked, uid)
+		}
 	}
 	d.follow()
 	return nil
+}
+
+func (d *Driver) loadRecord(uid string) error {
+	r, err := d.records.read(uid)
+	if err == nil {
+		d.ledger.Adopt(r.UID, r.shares())
+		d.booked[r.UID] = r
+		delete(d.lost, uid)
+		return nil
+	}
+	klog.Background().Error(err, "Record is set aside and rebuilt from the API", "uid", uid)
+	d.warnNode("RecordCorrupt", "Restore", "%v; it is set aside and rebuilt from the API", err)
+	d.lost[uid] = true
+	return d.count(actionSetAside, d.records.setAside(uid))
 }
 
 // apiPatience is how long reconciling waits for an API server that hangs. The kubelet is not served before the first time
@@ -67,7 +81,7 @@ func (d *Driver) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	if err := d.loadRecords(ctx); err != nil {
+	if err := d.loadRecords(); err != nil {
 		logger.Error(err, "Reconcile")
 		return
 	}
@@ -85,14 +99,14 @@ func (d *Driver) reconcile(ctx context.Context) {
 	if err := d.rebuildLost(ctx); err != nil {
 		logger.Error(err, "Rebuild records")
 	}
-	if err := d.removeOrphans(ctx); err != nil {
+	if err := d.exclusively(func() error { return d.removeOrphans(ctx) }); err != nil {
 		logger.Error(err, "Remove what belongs to no claim")
+	}
+	if err := d.exclusively(d.removeUnneeded); err != nil {
+		logger.Error(err, "Remove partitions that belong to no claim")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.removeUnneeded(); err != nil {
-		logger.Error(err, "Remove partitions that belong to no claim")
-	}
 	if err := d.ledger.Check(); err != nil {
 		logger.Error(err, "GPUs are overcommitted")
 		d.warnNode("Overcommitted", "Reconcile", "%v", err)
@@ -107,8 +121,11 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 		return err
 	}
 	live, unknown := d.isLive(ctx, r)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	return d.exclusively(func() error { return d.settle(ctx, uid, r, live, unknown) })
+}
+
+// settle is the part of reconcileClaim that changes something.
+func (d *Driver) settle(ctx context.Context, uid string, r record, live bool, unknown error) error {
 	if now, err := d.records.read(uid); err != nil || !reflect.DeepEqual(now, r) {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
@@ -119,7 +136,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 	if d.node.err != nil {
 		return unknown
 	}
-	err = run(d.effects(r, d.restore))
+	err := run(d.effects(r, d.restore))
 	if errors.Is(err, errMode) || err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
 		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
@@ -171,7 +188,7 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 	}
 	var errs []error
 	for _, uid := range lost {
-		if err := d.rebuild(uid, here[uid]); err != nil {
+		if err := d.exclusively(func() error { return d.rebuild(uid, here[uid]) }); err != nil {
 			errs = append(errs, fmt.Errorf("claim %s: %w", uid, err))
 		}
 	}
@@ -180,8 +197,6 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 
 // rebuild settles one lost claim, nil if it is not here any more.
 func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !d.lost[uid] {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
@@ -213,8 +228,6 @@ func (d *Driver) lostClaims() []string {
 // removeOrphans removes specs and share files of claims that have no record. The files of a claim whose record is yet
 // to be rebuilt stay: its containers may restart with them.
 func (d *Driver) removeOrphans(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	recorded, _, err := d.records.uids()
 	if err != nil {
 		return err

@@ -51,6 +51,8 @@ type partition struct {
 // records keeps one small file a claim, so that a torn one costs that claim only.
 type records struct {
 	dir string
+	// changing is called before anything changes.
+	changing func() error
 }
 
 const (
@@ -67,7 +69,10 @@ func (rs records) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("encode record of claim %s: %w", r.UID, err)
 	}
-	if err := os.MkdirAll(rs.dir, 0o700); err != nil {
+	if err = rs.changing(); err == nil {
+		err = os.MkdirAll(rs.dir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("write record of claim %s: %w", r.UID, err)
 	}
 	if err := renameio.WriteFile(rs.path(string(r.UID)), data, 0o600, renameio.WithTempDir(rs.dir)); err != nil {
@@ -110,6 +115,9 @@ func decodeRecord(data []byte) (record, error) {
 
 // remove forgets a claim. One without a record is no error.
 func (rs records) remove(uid string) error {
+	if err := rs.changing(); err != nil {
+		return fmt.Errorf("remove record of claim %s: %w", uid, err)
+	}
 	for _, path := range []string{rs.path(uid), rs.path(uid) + corruptSuffix} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove record of claim %s: %w", uid, err)
@@ -120,7 +128,11 @@ func (rs records) remove(uid string) error {
 
 // setAside keeps a corrupt record for people to look at, out of the way.
 func (rs records) setAside(uid string) error {
-	if err := os.Rename(rs.path(uid), rs.path(uid)+corruptSuffix); err != nil {
+	err := rs.changing()
+	if err == nil {
+		err = os.Rename(rs.path(uid), rs.path(uid)+corruptSuffix)
+	}
+	if err != nil {
 		return fmt.Errorf("set aside record of claim %s: %w", uid, err)
 	}
 	return nil

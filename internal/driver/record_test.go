@@ -11,7 +11,7 @@ import (
 )
 
 func TestRecordsOutliveTheProcess(t *testing.T) {
-	rs := records{dir: t.TempDir() + "/claims"}
+	rs := records{dir: t.TempDir() + "/claims", changing: func() error { return nil }}
 	want := record{Version: 1, UID: "uid", Namespace: "default", Name: "c", Allocations: []allocation{
 		{Request: "gpu/a", Pool: "node/gpus", Device: "gpu-0", GPU: "GPU-0", ShareID: "s1", Limits: quota.Limits{MemoryBytes: 1<<64 - 1, CorePercent: 100, CorePolicy: v1alpha1.CoreFixed, Priority: -1}},
 		{Request: "b", Pool: "node/gpus", Device: "gpu-1", GPU: "GPU-1", AdminAccess: true, Limits: quota.Limits{Whole: true}},

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
-
-	"aliquot.dev/aliquot/api/v1alpha1"
 )
 
 // republishAfter is when slices are published again after a kubelet has registered the plugin. A kubelet that starts
@@ -25,6 +22,7 @@ var republishAfter = []time.Duration{0, 3 * time.Second, 10 * time.Second}
 func (d *Driver) registered(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	response, err := handle(ctx, request)
 	if status, ok := request.(*registerapi.RegistrationStatus); ok && err == nil && status.PluginRegistered {
+		d.known.Store(true)
 		d.lookSoon() // and compare what is prepared with the API
 		for _, wait := range republishAfter {
 			time.AfterFunc(wait, d.publishAgain)
@@ -55,7 +53,7 @@ func (d *Driver) Alive(ctx context.Context) error {
 	if d.helper.Load() == nil {
 		return nil
 	}
-	return Serves(ctx, filepath.Join(d.config.RegistrarDir, v1alpha1.DriverName+"-reg.sock"))
+	return Serves(ctx, d.registrationSocket())
 }
 
 // Serves dials the socket by which the kubelet registers a plugin, and the one that the plugin names there.

@@ -196,14 +196,17 @@ const (
 	healthTimeout = time.Minute
 )
 
-// WatchHealthStatus tells the kubelet how the published devices fare, for the status of pods, until ctx ends.
+// WatchHealthStatus tells the kubelet how the published devices fare, for the status of pods, until ctx ends. The kubelet keeps
+// one status a device whoever told it, so a process that does not watch GPUs says nothing.
 func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	for {
 		report, changed := d.healthReport()
-		select {
-		case <-ctx.Done():
-			return nil
-		case reports <- report:
+		if !d.standby.Load() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case reports <- report:
+			}
 		}
 		select {
 		case <-ctx.Done():
