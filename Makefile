@@ -82,6 +82,10 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
+.PHONY: model
+model: ## compare the driver with a model of it for STEPS (100000) random steps
+	go test -count 1 -timeout 2h -v -run '^TestModel$$' ./internal/driver -model.steps $(or $(STEPS),100000) $(if $(SEED),-model.seed $(SEED))
+
 .PHONY: lint
 lint: ## run the pinned linters
 	go tool -modfile=tools/go.mod golangci-lint run ./...

@@ -3,6 +3,7 @@ package cdi
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -127,14 +128,34 @@ func (u *Usage) slot(i int) (Slot, error) {
 		PIDNamespace: u.load64(at + slotPIDNamespace),
 		StartTicks:   u.load64(at + slotStart),
 	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: lockBase + int64(i), Len: 1}
-	if err := unix.FcntlFlock(u.file.Fd(), unix.F_GETLK, &lock); err != nil {
-		return Slot{}, fmt.Errorf("look for the owner of slot %d of %s: %w", i, u.path, err)
+	var err error
+	slot.HostPID, slot.Live, err = owner(u.file, i, 1)
+	return slot, err
+}
+
+// owner finds a process that owns one of n slots from the first. pid is 0 if it cannot be told.
+func owner(file *os.File, first, n int) (pid int, live bool, err error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: lockBase + int64(first), Len: int64(n)}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
+		return 0, false, fmt.Errorf("look for the owner of %d slots from %d of %s: %w", n, first, file.Name(), err)
 	}
-	if lock.Type != unix.F_UNLCK {
-		slot.Live, slot.HostPID = true, max(int(lock.Pid), 0)
+	if lock.Type == unix.F_UNLCK {
+		return 0, false, nil
 	}
-	return slot, nil
+	return max(int(lock.Pid), 0), true, nil
+}
+
+// userOf finds a process that owns any slot of a share's region, whatever stands there.
+func userOf(dir string) (pid int, used bool, err error) {
+	file, err := os.OpenFile(filepath.Join(dir, usageFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer file.Close()
+	return owner(file, 0, slotCount)
 }
 
 // mapping is one of a share's files in memory.

@@ -284,3 +284,42 @@ func FuzzRegion(f *testing.F) {
 		}
 	})
 }
+
+// What a container writes to its region, or does to the file, does not hide its processes.
+func TestUserOfAShare(t *testing.T) {
+	layout := layoutIn(t.TempDir())
+	store, c := newStore(t, layout), claimOf(share("gpu", "s1", "GPU-0", 1<<30), share("more", "s2", "GPU-1", 1<<30))
+	if err := store.WriteShares(c); err != nil {
+		t.Fatal(err)
+	}
+	if pid, used, err := store.User(c.UID); used || err != nil {
+		t.Errorf("before: used %t by %d, error %v", used, pid, err)
+	}
+	path := filepath.Join(layout.ShareDir(c.UID, c.Devices[len(c.Devices)-1]), usageFile)
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A lock of the open file is another's to those who look for locks of processes.
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: lockBase + slotCount - 1, Len: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{usageSize, 0} {
+		if err := file.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		if _, used, err := store.User(c.UID); !used || err != nil {
+			t.Errorf("of %d bytes: used %t, error %v", size, used, err)
+		}
+	}
+	_ = file.Close()
+	if _, used, err := store.User(c.UID); used || err != nil {
+		t.Errorf("after: used %t, error %v", used, err)
+	}
+	if _, used, err := store.User("nobody"); used || err != nil {
+		t.Errorf("of a claim without shares: used %t, error %v", used, err)
+	}
+	if _, _, err := store.User("../up"); err == nil {
+		t.Error("a path is taken for a claim")
+	}
+}

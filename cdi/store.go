@@ -94,6 +94,25 @@ func (s *Store) RemoveShares(claimUID string) error {
 	return nil
 }
 
+// User is a process that uses a share of a claim, by its lock on the share's accounting region: nothing that a container
+// writes there hides it. pid is 0 where it cannot be told.
+func (s *Store) User(claimUID string) (pid int, used bool, err error) {
+	if !safeName.MatchString(claimUID) {
+		return 0, false, fmt.Errorf("claim UID %q is not a name", claimUID)
+	}
+	shares, err := names(s.layout.claimDir(claimUID))
+	if err != nil {
+		return 0, false, err
+	}
+	for _, share := range shares {
+		pid, used, err := userOf(filepath.Join(s.layout.claimDir(claimUID), share))
+		if used || err != nil {
+			return pid, used, err
+		}
+	}
+	return 0, false, nil
+}
+
 // Claims lists the UIDs of all claims that have a spec or a share directory, sorted.
 func (s *Store) Claims() ([]string, error) {
 	specNames, err := names(s.layout.SpecDir)

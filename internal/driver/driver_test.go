@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -141,7 +142,8 @@ type rig struct {
 	hardware *fakeHardware
 	client   *fake.Clientset
 	events   *events.FakeRecorder
-	apiErr   error // what the API server answers when it is down
+	apiErr   error         // what the API server answers when it is down
+	clock    time.Duration // what the node's clock is ahead
 }
 
 func newRig(t testing.TB, fixture string) *rig {
@@ -180,6 +182,7 @@ func (r *rig) start(t testing.TB) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.health.now = func() time.Time { return time.Now().Add(r.clock) }
 	if err := d.loadRecords(); err != nil {
 		t.Fatal(err)
 	}

@@ -212,6 +212,9 @@ func (h *health) examine(p patient, device gpu.Device, anew bool) patient {
 	now := h.now()
 	after := patient{Device: device}
 	for _, a := range p.Ailments {
+		if a.Last.After(now) { // the clock was set back
+			a.Since, a.Last = now, now
+		}
 		recovered := anew || p.Silent || device.Health.Sound && now.Sub(a.Last) >= h.settle
 		if a.Told && !recovered {
 			after.Ailments = append(after.Ailments, a)

@@ -23,11 +23,18 @@ func (m *model) ail(t *testing.T) {
 
 // recover lets so much time pass that GPUs which need no recovery are well.
 func (m *model) recover(t *testing.T) {
-	m.driver.health.now = func() time.Time { return time.Now().Add(2 * m.config.DiscoveryInterval) }
-	if m.driver.discover(quiet(t)) == nil {
-		clear(m.ill)
+	if m.hardware.err != nil {
+		return
 	}
-	m.driver.health.now = time.Now
+	m.clock += 2 * m.config.DiscoveryInterval
+	_ = m.driver.discover(quiet(t))
+	clear(m.ill)
+}
+
+// setBack sets the clock back, by up to a year.
+func (m *model) setBack(t *testing.T) {
+	m.clock -= time.Duration(m.random.Int64N(int64(365 * 24 * time.Hour)))
+	_ = m.driver.discover(quiet(t))
 }
 
 // checkHealth compares which GPUs are tainted.

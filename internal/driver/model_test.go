@@ -30,10 +30,11 @@ type model struct {
 	driver   *Driver
 	claims   map[string]*resourceapi.ResourceClaim // all that were ever made and may still matter, by UID
 	inAPI    map[string]bool
-	prepared map[string]bool // those that hold something
-	spoilt   map[string]bool // those of prepared whose record on disk is unreadable or was set aside
-	ill      map[string]bool // GPUs that are tainted, by UUID
-	unmended bool            // files may be missing until the next successful reconciliation
+	prepared map[string]bool     // those that hold something
+	spoilt   map[string]bool     // those of prepared whose record on disk is unreadable or was set aside
+	ill      map[string]bool     // GPUs that are tainted, by UUID
+	running  map[string]*os.File // processes that hold a share, by UID of the claim
+	unmended bool                // files may be missing until the next successful reconciliation
 	made     int
 	offers   map[string]offer
 }
@@ -49,7 +50,8 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		steps = min(steps, 300)
 	}
-	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, ill: map[string]bool{}}
+	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
+	t.Cleanup(m.endAll)
 	m.config.DiscoveryInterval = time.Hour
 	m.driver, m.offers = m.start(t), offersOf(m.hardware.devices)
 	actions := []struct {
@@ -69,10 +71,13 @@ func TestModel(t *testing.T) {
 		{"hardware up or down", 2, (*model).toggleHardware},
 		{"a GPU falls ill", 3, (*model).ail},
 		{"GPUs recover", 1, (*model).recover},
+		{"the clock is set back", 1, (*model).setBack},
+		{"run a process", 6, (*model).run},
+		{"a process ends", 3, (*model).end},
 	}
 	done := map[string]int{}
 	for step := 0; step < steps && !t.Failed(); step++ {
-		at := m.random.IntN(120)
+		at := m.random.IntN(130)
 		for _, action := range actions {
 			if at -= action.weight; at < 0 {
 				action.do(m, t)
@@ -252,6 +257,7 @@ func (m *model) unprepare(t *testing.T) {
 	if claim == nil {
 		return
 	}
+	m.kill(string(claim.UID)) // the kubelet waits for that
 	err := unprepare(t, m.driver, claim)
 	if kept := m.keepsPartition(string(claim.UID)); (err == nil) == kept {
 		t.Errorf("unprepare claim %s: got error %v, want one: %t", claim.Name, err, kept)
@@ -309,7 +315,7 @@ func (m *model) reconciled() {
 		return
 	}
 	for uid := range maps.Clone(m.prepared) {
-		if !m.inAPI[uid] && !m.spoilt[uid] && !m.keepsPartition(uid) {
+		if !m.inAPI[uid] && !m.spoilt[uid] && !m.keepsPartition(uid) && m.running[uid] == nil {
 			m.release(uid)
 		}
 	}
@@ -318,9 +324,7 @@ func (m *model) reconciled() {
 		return
 	}
 	for uid := range maps.Clone(m.spoilt) {
-		if delete(m.spoilt, uid); !m.inAPI[uid] {
-			m.release(uid)
-		}
+		m.settle(uid)
 	}
 	m.unmended = false
 }
@@ -328,16 +332,23 @@ func (m *model) reconciled() {
 // settleLost is what a prepare ought to do first: what was found out to be lost is rebuilt or forgotten.
 func (m *model) settleLost() {
 	for uid := range maps.Clone(m.spoilt) {
-		if m.hardware.err != nil || !m.driver.lost[uid] {
-			continue
-		}
-		if delete(m.spoilt, uid); !m.inAPI[uid] {
-			m.release(uid)
+		if m.hardware.err == nil && m.driver.lost[uid] {
+			m.settle(uid)
 		}
 	}
 }
 
+// settle is what becomes of a claim whose record is lost.
+func (m *model) settle(uid string) {
+	if m.inAPI[uid] {
+		delete(m.spoilt, uid)
+	} else if m.running[uid] == nil {
+		m.release(uid)
+	}
+}
+
 func (m *model) wipe(t *testing.T) {
+	m.endAll() // nothing lives through what wipes a node's memory
 	wipe(t, m.rig)
 	m.unmended = true
 }

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
@@ -121,6 +122,12 @@ func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
 		return err
 	}
 	live, unknown := d.isLive(ctx, r)
+	if !live && unknown == nil {
+		if err := d.inUse(r); err != nil {
+			d.warnNode("ShareInUse", "Reconcile", "%v", err)
+			return err
+		}
+	}
 	return d.exclusively(func() error { return d.settle(ctx, uid, r, live, unknown) })
 }
 
@@ -201,6 +208,9 @@ func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
 	if claim == nil {
+		if err := d.inUse(record{UID: types.UID(uid)}); err != nil {
+			return err
+		}
 		return d.count(actionUnprepared, d.unprepare(uid))
 	}
 	_, err := d.prepare(claim)

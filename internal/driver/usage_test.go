@@ -21,14 +21,15 @@ import (
 
 // fakeProcesses answers as it is told.
 type fakeProcesses struct {
-	mu  sync.Mutex
-	err error
+	mu        sync.Mutex
+	processes []gpu.Process
+	err       error
 }
 
 func (p *fakeProcesses) Processes(string) ([]gpu.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return nil, p.err
+	return p.processes, p.err
 }
 
 func (p *fakeProcesses) Utilization(string, uint64) ([]gpu.Utilization, error) { return nil, nil }
