@@ -60,7 +60,7 @@ func (c *chaos) breakOne(trouble, ctx context.Context, s *spec, random *rand.Ran
 		select {
 		case <-trouble.Done():
 			return
-		case <-time.After(time.Duration(random.IntN(10_000)) * time.Millisecond): // some moment of the pods' lives
+		case <-time.After(time.Duration(random.IntN(15_000)) * time.Millisecond): // some moment of the pods' lives
 		}
 		if err := b.strike(ctx, s, random); err != nil {
 			c.fail(fmt.Errorf("%s, node %s: %w", b.kind, s.node, err))

@@ -35,7 +35,10 @@ func (c *chaos) startLoad(trouble, ctx context.Context, seed uint64, load *sync.
 		random := rand.New(rand.NewPCG(seed, uint64(1+w)))
 		load.Go(func() {
 			for n := 0; trouble.Err() == nil; n++ {
-				node := chaosNodes[random.IntN(len(chaosNodes))]
+				node := chaosNodes[0] // more often, since it has more to give
+				if random.IntN(3) == 0 {
+					node = chaosNodes[1]
+				}
 				if !run("writer", c.anyTenant(random, node, fmt.Sprintf("w%d-%d", w, n))) {
 					return
 				}
