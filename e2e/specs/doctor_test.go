@@ -90,8 +90,11 @@ func (s *spec) spoil(command, mend string) {
 	})
 }
 
-// version is what files are named by that change with each build.
-var version = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+// version is what files are named by that change with each build; of is the plugin's pod, which may name its sockets.
+var (
+	version = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+	of      = regexp.MustCompile(`-[0-9a-f]{8}-[0-9a-f-]{27}-reg`)
+)
 
 // diagnosed checks what doctor prints in the plugin's container: all of it, or only what is not ok if just that is wanted. What depends on the
 // machine is left out.
@@ -116,7 +119,8 @@ func (s *spec) doctor() (lines []string, failed bool) {
 	text, failed := s.runDoctor()
 	cgroups := false
 	for line := range strings.Lines(text) {
-		line = strings.Join(strings.Fields(version.ReplaceAllString(line, "<version>")), " ")
+		line = of.ReplaceAllString(version.ReplaceAllString(line, "<version>"), "-reg")
+		line = strings.Join(strings.Fields(line), " ")
 		if isRemedy := strings.HasPrefix(line, "-> "); !isRemedy {
 			cgroups = strings.HasPrefix(line, "ok cgroups ") || strings.HasPrefix(line, "warn cgroups ")
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
+	"k8s.io/utils/ptr"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/gpu"
@@ -143,19 +144,37 @@ func (c Config) devicePlugin(node *corev1.Node) Finding {
 // published checks what the API server stored of the node's slices.
 func published(stored []resourceapi.ResourceSlice, gpus []gpu.Device) []Finding {
 	const check = "ResourceSlices"
-	if len(stored) == 0 && len(gpus) > 0 {
-		return []Finding{fail(check, "see the plugin's readiness and log, and the node's Events, for why it publishes nothing", "none of this node: the scheduler knows of no GPU here")}
+	var devices []resourceapi.Device
+	for i := range stored {
+		devices = append(devices, stored[i].Spec.Devices...)
+	}
+	if len(devices) == 0 && len(gpus) > 0 {
+		return []Finding{fail(check, "see the plugin's readiness and log, and the node's Events, for why it publishes nothing", "none with devices of this node: the scheduler knows of no GPU here")}
 	}
 	var findings []Finding
 	for _, gate := range inventory.Dropped(stored) {
 		findings = append(findings, fail(check, "turn on the feature gate "+gate.Name+" in kube-apiserver and kube-scheduler", "the API server dropped fields: %s", gate.Lost))
 	}
+	if before, now, differ := otherDriver(devices, gpus); differ {
+		findings = append(findings, warn(check, "restart the plugin's pod: a process keeps the NVML that it loaded first", "published with driver %s, and the node has %s", before, now))
+	}
 	if len(findings) > 0 {
 		return findings
 	}
-	devices := 0
-	for i := range stored {
-		devices += len(stored[i].Spec.Devices)
+	return []Finding{ok(check, "%d with %d devices, as they were published", len(stored), len(devices))}
+}
+
+// otherDriver says whether the plugin has published another version of the driver than there is.
+func otherDriver(devices []resourceapi.Device, gpus []gpu.Device) (before, now string, differ bool) {
+	if len(gpus) == 0 {
+		return "", "", false
 	}
-	return []Finding{ok(check, "%d with %d devices, as they were published", len(stored), devices)}
+	now = ptr.Deref(inventory.Attributes(gpus[0])[v1alpha1.AttributeDriverVersion].VersionValue, "")
+	for _, device := range devices {
+		before = ptr.Deref(device.Attributes[v1alpha1.AttributeDriverVersion].VersionValue, "")
+		if before != "" && before != now {
+			return before, now, true
+		}
+	}
+	return "", "", false
 }

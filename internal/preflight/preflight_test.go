@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -271,6 +272,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestClusterSaysWhatIsWrong(t *testing.T) {
+	const none = "fail ResourceSlices: none with devices of this node: the scheduler knows of no GPU here"
 	for name, c := range map[string]struct {
 		spoil func(*world)
 		want  []string
@@ -288,7 +290,16 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 		"a device plugin that is meant to be": {func(w *world) {
 			w.DevicePlugin, w.BesideDevicePlugin = func(*corev1.Node) string { return "nvidia.com/gpu" }, true
 		}, nil},
-		"no slices": {func(w *world) { w.unpublish() }, []string{"fail ResourceSlices: none of this node: the scheduler knows of no GPU here"}},
+		"no slices":  {func(w *world) { w.unpublish() }, []string{none}},
+		"no devices": {func(w *world) { w.unpublish(); w.publish(nil) }, []string{none}},
+		"no slices, and no GPU that would be in them": {func(w *world) {
+			w.unpublish()
+			w.hardware.err = errLoaded
+		}, []string{"fail NVIDIA driver: initialise NVML: Driver Not Loaded"}},
+		"a new driver": {func(w *world) {
+			w.hardware.devices = slices.Clone(w.hardware.devices)
+			w.hardware.devices[0].DriverVersion = "590.44.01"
+		}, []string{"warn ResourceSlices: published with driver 580.95.5, and the node has 590.44.1"}},
 		"a gate is off": {func(w *world) {
 			devices := w.unpublish()
 			for i := range devices {

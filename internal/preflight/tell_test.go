@@ -69,7 +69,7 @@ func TestAPluginThatDoesNotBeginIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "t4x4")
 		w.unpublish()
-		if notes := w.told(t.Context(), isReady); len(notes) != 1 || !strings.HasPrefix(notes[0], "PreflightFailed ResourceSlices: none of this node") {
+		if notes := w.told(t.Context(), isReady); len(notes) != 1 || !strings.HasPrefix(notes[0], "PreflightFailed ResourceSlices: none with devices of this node") {
 			t.Errorf("it tells %q", notes)
 		}
 	})
