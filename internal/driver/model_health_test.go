@@ -31,9 +31,9 @@ func (m *model) recover(t *testing.T) {
 	clear(m.ill)
 }
 
-// setBack sets the clock back, by up to a year.
+// setBack sets the clock back, by up to a month.
 func (m *model) setBack(t *testing.T) {
-	m.clock -= time.Duration(m.random.Int64N(int64(365 * 24 * time.Hour)))
+	m.clock -= time.Duration(m.random.Int64N(int64(31 * 24 * time.Hour)))
 	_ = m.driver.discover(quiet(t))
 }
 
