@@ -254,7 +254,7 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 			if len(pod.Volumes) != len(plugin.VolumeMounts) {
 				t.Errorf("%d volumes, %d mounts", len(pod.Volumes), len(plugin.VolumeMounts))
 			}
-			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v", "node-name", "https-proxy"} {
+			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v", "node-name", "pod-uid", "https-proxy"} {
 				delete(flags, name)
 			}
 			if len(flags) != len(want)+1 {
@@ -341,6 +341,7 @@ func TestPluginContainer(t *testing.T) {
 	}
 	want := map[string]string{
 		"NODE_NAME": "spec.nodeName",
+		"POD_UID":   "metadata.uid",
 	}
 	if diff := cmp.Diff(want, fields); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

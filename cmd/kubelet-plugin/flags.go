@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 // flags are the plugin's settings.
 type flags struct {
+	podUID          string
 	nodeName        string
 	kubeconfig      string
 	driverRoot      string
@@ -40,6 +42,7 @@ type flags struct {
 
 func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.nodeName, "node-name", "", "name of the Node object of this node (required)")
+	fs.StringVar(&f.podUID, "pod-uid", "", "UID of the plugin's pod, by which it can run beside the one that it replaces; empty: it is never beside another one")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the pod's service account")
 	fs.StringVar(&f.driverRoot, "driver-root", "/", "where the NVIDIA driver is installed on the host")
 	fs.StringVar(&f.driverRootMount, "driver-root-mount", "/driver-root", "where this process sees the driver root")
@@ -57,9 +60,15 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.degradedTaint, "degraded-taint", "NoSchedule", "effect of the taint of a GPU on which nothing new should be begun: NoExecute, NoSchedule or None")
 }
 
+// uidPattern is what the API server and the kubelet make, and what may be part of a file's name.
+var uidPattern = regexp.MustCompile(`^[0-9a-f][-0-9a-f]{0,62}$`)
+
 func (f *flags) validate() error {
 	if f.nodeName == "" {
 		return errors.New("--node-name is required: set it, or NODE_NAME, to the name of the Node object")
+	}
+	if f.podUID != "" && !uidPattern.MatchString(f.podUID) {
+		return fmt.Errorf("--pod-uid is %q: want the UID of a pod", f.podUID)
 	}
 	for name, path := range map[string]string{
 		"driver-root": f.driverRoot, "driver-root-mount": f.driverRootMount, "kubelet-registrar-dir": f.registrarDir,

@@ -27,19 +27,21 @@ func TestEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 
 func TestBadFlagsAreRefusedByName(t *testing.T) {
 	for args, wantErr := range map[string]string{
-		"":                                          "--node-name is required",
-		"--node-name=n --run-dir=shares":            `--run-dir is "shares": want an absolute path`,
-		"--node-name=n":                             "",
-		"--node-name=n --context-reserve=0":         "",
-		"--node-name=n --context-reserve=16Gi":      "",
-		"--node-name=n --fatal-taint=None":          "",
-		"--node-name=n --fatal-taint=Evict":         `--fatal-taint is "Evict": want NoExecute, NoSchedule or None`,
-		"--node-name=n --degraded-taint=":           `--degraded-taint is "": want`,
-		"--node-name=n --context-reserve=16385Mi":   "--context-reserve is 16385Mi: want 0 to 16Gi",
-		"--node-name=n --context-reserve=-1":        "--context-reserve is -1: want 0 to 16Gi",
-		"--node-name=n --context-reserve=9999999Ei": "want 0 to 16Gi",
-		"--node-name=n --context-reserve=half":      `--context-reserve is "half": want an amount of memory such as 512Mi`,
-		"--node-name=n --context-reserve=":          `--context-reserve is "": want an amount`,
+		"":                                  "--node-name is required",
+		"--node-name=n --run-dir=shares":    `--run-dir is "shares": want an absolute path`,
+		"--node-name=n":                     "",
+		"--node-name=n --pod-uid=../../etc": `--pod-uid is "../../etc": want the UID of a pod`,
+		"--node-name=n --pod-uid=7f2a4c1e-9d1b-4c5e-8a3f-0123456789ab": "",
+		"--node-name=n --context-reserve=0":                            "",
+		"--node-name=n --context-reserve=16Gi":                         "",
+		"--node-name=n --fatal-taint=None":                             "",
+		"--node-name=n --fatal-taint=Evict":                            `--fatal-taint is "Evict": want NoExecute, NoSchedule or None`,
+		"--node-name=n --degraded-taint=":                              `--degraded-taint is "": want`,
+		"--node-name=n --context-reserve=16385Mi":                      "--context-reserve is 16385Mi: want 0 to 16Gi",
+		"--node-name=n --context-reserve=-1":                           "--context-reserve is -1: want 0 to 16Gi",
+		"--node-name=n --context-reserve=9999999Ei":                    "want 0 to 16Gi",
+		"--node-name=n --context-reserve=half":                         `--context-reserve is "half": want an amount of memory such as 512Mi`,
+		"--node-name=n --context-reserve=":                             `--context-reserve is "": want an amount`,
 	} {
 		var f flags
 		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)

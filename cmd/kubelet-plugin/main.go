@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -98,6 +99,7 @@ func run(ctx context.Context, f flags) error {
 	defer broadcaster.Shutdown()
 	d, err := driver.New(driver.Config{
 		NodeName:          f.nodeName,
+		PodUID:            types.UID(f.podUID),
 		DataDir:           f.dataDir(),
 		RegistrarDir:      f.registrarDir,
 		Layout:            layout,

@@ -51,7 +51,7 @@ func asked(node scenario.Node) bool {
 var settings = []string{
 	"--set", "kubeletPlugin.containers.plugin.env[0].name=DISCOVERY_INTERVAL",
 	"--set", "kubeletPlugin.containers.plugin.env[0].value=2s",
-	"--set", "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable=100%",
+	"--set", "kubeletPlugin.updateStrategy.rollingUpdate.maxSurge=100%",
 }
 
 // world is the one cluster of all specs, started by the first that asks.

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,6 +35,15 @@ func (d *Driver) registrationSocket() string {
 	return filepath.Join(d.config.RegistrarDir, name)
 }
 
+// serviceSocket names the socket for prepare and unprepare. The library would have the whole UID in it, which is too long for a
+// socket where the kubelet's directory is some way down, as MicroK8s has it.
+func (d *Driver) serviceSocket() string {
+	if d.config.PodUID == "" {
+		return "dra.sock"
+	}
+	return fmt.Sprintf("dra-%x", sha256.Sum256([]byte(d.config.PodUID)))[:len("dra-")+16] + ".sock"
+}
+
 // serve begins to serve the kubelet. The helper does not end with ctx, but with stopServing.
 func (d *Driver) serve(ctx context.Context) error {
 	var helper *kubeletplugin.Helper
@@ -46,6 +56,7 @@ func (d *Driver) serve(ctx context.Context) error {
 			kubeletplugin.RollingUpdate(d.config.PodUID),
 			kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 			kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
+			kubeletplugin.PluginSocket(d.serviceSocket()),
 			kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
 			kubeletplugin.GRPCInterceptor(d.whole),
 			kubeletplugin.GRPCInterceptor(d.registered),
