@@ -184,6 +184,9 @@ func (d *Driver) undoing(uid string) []func() error {
 
 // unprepare runs exclusively.
 func (d *Driver) unprepare(uid string) error {
+	if _, err := d.records.read(uid); errors.Is(err, errNewer) {
+		return err // who knows what else it holds
+	}
 	if err := run(d.undoing(uid)); err != nil {
 		return err
 	}

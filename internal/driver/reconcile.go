@@ -59,7 +59,12 @@ func (d *Driver) load() error {
 
 func (d *Driver) loadRecord(uid string) error {
 	r, err := d.records.read(uid)
-	if err == nil {
+	newer := errors.Is(err, errNewer)
+	if _, known := d.booked[r.UID]; newer && !known {
+		klog.Background().Error(err, "What is understood of the record is booked, and nothing is done with the claim")
+		d.warnNode("RecordNewer", "Restore", "%v", err)
+	}
+	if err == nil || newer {
 		d.ledger.Adopt(r.UID, r.shares())
 		d.booked[r.UID] = r
 		delete(d.lost, uid)

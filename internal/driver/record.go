@@ -18,6 +18,8 @@ import (
 	"aliquot.dev/aliquot/internal/quota"
 )
 
+// recordVersion is written into each record. Fields may be added under it that older readers may pass over; anything else
+// takes another version, which is read for a release before it is written.
 const recordVersion = 1
 
 // record is what the node remembers of a claim that it began to prepare.
@@ -63,6 +65,9 @@ const (
 // errCorrupt is wrapped by read for a file that holds no record.
 var errCorrupt = errors.New("record cannot be read")
 
+// errNewer is wrapped by read for a record of a later version than this one, as after a downgrade. It is nobody's but that version's.
+var errNewer = errors.New("was prepared by a newer plugin")
+
 // write stores a record whole or not at all. A loss of power may take back the last writes; it takes the containers too.
 func (rs records) write(r record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
@@ -81,13 +86,16 @@ func (rs records) write(r record) error {
 	return nil
 }
 
-// read returns fs.ErrNotExist for a claim without a record.
+// read returns fs.ErrNotExist for a claim without a record. Of a record of a later version it returns what it understands.
 func (rs records) read(uid string) (record, error) {
 	data, err := os.ReadFile(rs.path(uid))
 	if err != nil {
 		return record{}, fmt.Errorf("read record of claim %s: %w", uid, err)
 	}
 	r, err := decodeRecord(data)
+	if errors.Is(err, errNewer) && string(r.UID) == uid {
+		return r, fmt.Errorf("claim %s %w", uid, err)
+	}
 	if err != nil {
 		return record{}, fmt.Errorf("%w: claim %s: %w", errCorrupt, uid, err)
 	}
@@ -99,15 +107,19 @@ func (rs records) read(uid string) (record, error) {
 
 func decodeRecord(data []byte) (record, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
 	var r record
-	if err := decoder.Decode(&r); err != nil {
+	var other *json.UnmarshalTypeError // what a later version may have made of a field
+	err := decoder.Decode(&r)
+	if err != nil && !(errors.As(err, &other) && r.Version > recordVersion) {
 		return record{}, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return record{}, errors.New("more than one value")
 	}
-	if r.Version != recordVersion {
+	switch {
+	case r.Version > recordVersion:
+		return r, fmt.Errorf("%w: its record is of version %d, this plugin knows %d: upgrade to that plugin again", errNewer, r.Version, recordVersion)
+	case r.Version < recordVersion:
 		return record{}, fmt.Errorf("version %d is not %d", r.Version, recordVersion)
 	}
 	return r, nil
