@@ -267,7 +267,7 @@ func killAndStart(ctx context.Context, control supervise.Client, program string)
 	if err := control.Kill(ctx, program); err != nil {
 		return err
 	}
-	return control.Start(ctx, program)
+	return control.Start(context.WithoutCancel(ctx), program)
 }
 
 func (c *Cluster) control() supervise.Client {

@@ -40,15 +40,18 @@ var ofControlPlane = []breakage{
 // breakThings breaks one thing after another until trouble ends: on each node, and in the control plane beside that.
 func (c *chaos) breakThings(trouble, ctx context.Context, seed uint64) {
 	var breakers sync.WaitGroup
-	breakers.Go(func() { c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane) })
+	breakers.Go(func() {
+		c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane, 40*time.Second)
+	})
 	for i, node := range chaosNodes {
 		random := rand.New(rand.NewPCG(seed, uint64(1001+i)))
-		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes) })
+		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes, 20*time.Second) })
 	}
 	breakers.Wait()
 }
 
-func (c *chaos) breakOne(trouble, ctx context.Context, s *spec, random *rand.Rand, breakages []breakage) {
+// breakOne leaves things alone for at most a while in between.
+func (c *chaos) breakOne(trouble, ctx context.Context, s *spec, random *rand.Rand, breakages []breakage, while time.Duration) {
 	var drawn []breakage
 	for _, b := range breakages {
 		for range b.often {
@@ -60,7 +63,7 @@ func (c *chaos) breakOne(trouble, ctx context.Context, s *spec, random *rand.Ran
 		select {
 		case <-trouble.Done():
 			return
-		case <-time.After(time.Duration(random.IntN(15_000)) * time.Millisecond): // some moment of the pods' lives
+		case <-time.After(time.Duration(random.Int64N(int64(while)))): // some moment of the pods' lives
 		}
 		if err := b.strike(ctx, s, random); err != nil {
 			c.fail(fmt.Errorf("%s, node %s: %w", b.kind, s.node, err))

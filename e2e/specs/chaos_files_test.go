@@ -89,6 +89,7 @@ func (s *spec) whileFaulty(ctx context.Context, fault simdriver.Fault, seen, ove
 	if err != nil {
 		return err
 	}
+	defer driver.ClearFaults() // also when the wait is given up
 	if err := driver.Fault(fault); err != nil {
 		return err
 	}

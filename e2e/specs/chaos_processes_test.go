@@ -66,7 +66,7 @@ func breakContainerd(ctx context.Context, s *spec, _ *rand.Rand) error {
 // breakNode reboots it: specs and share files are gone, and all pods start anew.
 func breakNode(ctx context.Context, s *spec, _ *rand.Rand) error {
 	return s.pluginBack(ctx, func(ctx context.Context) error {
-		return errors.Join(s.StopNode(ctx, s.node), s.StartNode(ctx, s.node))
+		return errors.Join(s.StopNode(ctx, s.node), s.StartNode(context.WithoutCancel(ctx), s.node))
 	})
 }
 

@@ -31,9 +31,6 @@ var (
 // chaosNodes are where it happens: GPUs that can be partitioned, and small ones.
 var chaosNodes = []string{hopper, crashing}
 
-// chaosPatience is how long a pod may take while things break again and again.
-const chaosPatience = 5 * time.Minute
-
 // chaos is a load of pods, somebody who breaks things, and somebody who looks at the hardware all the time.
 type chaos struct {
 	*spec
@@ -140,7 +137,8 @@ func (c *chaos) nothingLeft() {
 	}
 }
 
-// until waits as long as something may take amid all the trouble.
+// until waits as long as something may take amid all the trouble, which may meet it again and again: until that is over,
+// and what it takes then.
 func until(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
-	return scenario.Within(ctx, chaosPatience, what, condition)
+	return scenario.Within(ctx, *chaosDuration+2*scenario.Patience, what, condition)
 }
