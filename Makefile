@@ -59,7 +59,7 @@ demo: programs build ## share a simulated GPU between pods on the embedded clust
 	go run ./e2e/demo $(if $(KEEP),--keep)
 
 .PHONY: bench
-bench: bench-preload bench-cores bench-admission ## measure what the preload library, a prepare and the controller cost, and how true shares are
+bench: bench-preload bench-cores bench-admission bench-node ## measure what the preload library, a prepare, the plugin and the controller cost, and how true shares are
 	go test -run '^$$' -bench PrepareUnprepare -benchtime 2000x ./internal/driver
 
 .PHONY: bench-preload
@@ -73,6 +73,10 @@ bench-cores: ## measure on a simulated GPU how close shares of cores come to wha
 .PHONY: bench-admission
 bench-admission: programs build ## measure on the embedded cluster how long the controller takes for a review, and what memory claims cost it
 	go run ./cmd/controller/bench
+
+.PHONY: bench-node
+bench-node: programs build ## measure the plugin on a node with 1,000 live shares: a prepare, a restart and its memory, with a real API server
+	go run ./cmd/kubelet-plugin/bench
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)

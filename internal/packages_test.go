@@ -35,9 +35,11 @@ var allowed = map[string][]string{
 	"cdi/preload/bench":   {"e2e/simdriver"},
 
 	// It starts a cluster as the end-to-end tests do, with a fleet that no simulated node publishes.
-	"cmd/controller/bench":    {"api/v1alpha1", "e2e/cluster", "e2e/release", "internal/gpu", "internal/inventory"},
-	"cdi/preload/bench/cores": {"cdi", "e2e/simdriver", "e2e/simrun", "internal/gpu", "internal/usage"},
-	"cdi/preload/gpucheck":    {"cdi", "internal/gpu", "internal/nvml", "internal/usage"},
+	"cmd/controller/bench": {"api/v1alpha1", "e2e/bench", "e2e/cluster", "e2e/release", "internal/gpu", "internal/inventory"},
+	// It starts the API server of such a cluster, and is the kubelet itself.
+	"cmd/kubelet-plugin/bench": {"api/v1alpha1", "e2e/bench", "e2e/cluster", "e2e/simdriver"},
+	"cdi/preload/bench/cores":  {"cdi", "e2e/simdriver", "e2e/simrun", "internal/gpu", "internal/usage"},
+	"cdi/preload/gpucheck":     {"cdi", "internal/gpu", "internal/nvml", "internal/usage"},
 }
 
 type listed struct {

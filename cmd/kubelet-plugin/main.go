@@ -167,6 +167,9 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the Kubernetes client: %w", err)
 	}
+	// By default 5 requests a second, and a node may have a thousand claims to ask of. The driver limits how many it asks at
+	// a time, and the API server how many it answers.
+	config.QPS = -1
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "aliquot-kubelet-plugin"))
 	if err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client: %w", err)

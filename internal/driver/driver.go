@@ -105,6 +105,9 @@ type Driver struct {
 	ledger *quota.Ledger
 	booked map[types.UID]record // what the ledger holds
 	node   node
+	// followed are the shares that are measured, as they were told when changes was followedAt.
+	followed   []usage.Share
+	followedAt int
 	// changes counts the partitions made and removed, so that a discovery that was under way is known to be stale.
 	changes   int
 	ours      map[slot]bool                  // the slots that are marked

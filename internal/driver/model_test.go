@@ -120,6 +120,7 @@ func (m *model) check(t *testing.T) {
 		t.Errorf("claims that hold something (-model +driver):\n%s", diff)
 	}
 	m.checkHealth(t)
+	checkFollowed(t, m.driver)
 	checkBooks(t, m.driver, m.spoilt)
 	if !m.unmended && len(m.spoilt) == 0 {
 		checkInvariant(t, m.driver)

@@ -24,8 +24,12 @@ type node struct {
 // byName finds what is offered under a name: a GPU, or a slot of it.
 func (n node) byName(name string) (gpu.Device, *gpu.Slot, bool) {
 	for _, device := range n.devices {
+		rest, ok := strings.CutPrefix(name, device.Name())
+		if !ok || rest != "" && rest[0] != '-' {
+			continue // what it offers need not be worked out
+		}
 		whole, slots := device.Offers()
-		if whole && device.Name() == name {
+		if whole && rest == "" {
 			return device, nil, true
 		}
 		for i := range slots {

@@ -129,7 +129,7 @@ func (d *Driver) reserve(planned record) error {
 		return err
 	}
 	d.booked[planned.UID] = planned
-	d.follow()
+	d.followClaim(planned.UID)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (d *Driver) unprepare(uid string) error {
 	d.ledger.Release(types.UID(uid))
 	delete(d.booked, types.UID(uid))
 	d.settled(uid)
-	d.follow()
+	d.followClaim(types.UID(uid))
 	return nil
 }
 

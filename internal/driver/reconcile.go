@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -96,8 +97,9 @@ func (d *Driver) reconcile(ctx context.Context) {
 		logger.Error(err, "Reconcile")
 		return
 	}
-	for _, uid := range good {
-		if err := d.reconcileClaim(ctx, uid); err != nil {
+	for answer := range d.askAhead(ctx, good) {
+		uid := answer.uid
+		if err := d.reconcileClaim(ctx, answer); err != nil {
 			d.metrics.mended.WithLabelValues(actionFailed).Inc()
 			logger.Error(err, "Reconcile", "uid", uid)
 		}
@@ -119,29 +121,67 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 }
 
+// answer is what the API says of the claim of a record.
+type answer struct {
+	uid     string
+	record  record
+	err     error // the record cannot be read
+	live    bool
+	unknown error // why nobody can say whether the claim lives
+}
+
+// questions is how many claims the API is asked of at a time. A node may have a thousand, and one after another they would
+// take seconds.
+const questions = 16
+
+// askAhead asks the API of claims and gives the answers in order, each when it is wanted: it must not be old when something
+// is done for it.
+func (d *Driver) askAhead(ctx context.Context, uids []string) iter.Seq[answer] {
+	return func(yield func(answer) bool) {
+		asked := make(chan chan answer, questions)
+		for next := 0; next < len(uids) || len(asked) > 0; {
+			for ; next < len(uids) && len(asked) < questions; next++ {
+				reply := make(chan answer, 1)
+				go func(uid string) { reply <- d.askOf(ctx, uid) }(uids[next])
+				asked <- reply
+			}
+			if !yield(<-<-asked) {
+				return
+			}
+		}
+	}
+}
+
+func (d *Driver) askOf(ctx context.Context, uid string) answer {
+	a := answer{uid: uid}
+	if a.record, a.err = d.records.read(uid); a.err == nil {
+		a.live, a.unknown = d.isLive(ctx, a.record)
+	}
+	return a
+}
+
 // reconcileClaim unprepares the claim of one record if it is gone and restores its files if it lives, or if nobody can
 // say that it does not.
-func (d *Driver) reconcileClaim(ctx context.Context, uid string) error {
-	r, err := d.records.read(uid)
-	if err != nil {
-		return err
+func (d *Driver) reconcileClaim(ctx context.Context, a answer) error {
+	if a.err != nil {
+		return a.err
 	}
-	live, unknown := d.isLive(ctx, r)
-	if !live && unknown == nil {
-		if err := d.inUse(r); err != nil {
+	if !a.live && a.unknown == nil {
+		if err := d.inUse(a.record); err != nil {
 			d.warnNode("ShareInUse", "Reconcile", "%v", err)
 			return err
 		}
 	}
-	return d.exclusively(func() error { return d.settle(ctx, uid, r, live, unknown) })
+	return d.exclusively(func() error { return d.settle(ctx, a) })
 }
 
 // settle is the part of reconcileClaim that changes something.
-func (d *Driver) settle(ctx context.Context, uid string, r record, live bool, unknown error) error {
+func (d *Driver) settle(ctx context.Context, a answer) error {
+	uid, r, unknown := a.uid, a.record, a.unknown
 	if now, err := d.records.read(uid); err != nil || !reflect.DeepEqual(now, r) {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
-	if !live && unknown == nil {
+	if !a.live && unknown == nil {
 		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
 		return d.count(actionUnprepared, d.unprepare(uid))
 	}

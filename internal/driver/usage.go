@@ -4,6 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/cdi"
@@ -38,20 +41,41 @@ func (d *Driver) Shares() []usage.ShareUsage {
 // follow says which shares there are now to those who measure them. The files of a share that is booked may not be there
 // yet. It expects mu to be held.
 func (d *Driver) follow() {
-	d.followGPUs()
-	if d.usage == nil {
+	d.followed, d.followedAt = nil, d.changes
+	for _, uid := range slices.Sorted(maps.Keys(d.booked)) {
+		d.followed = append(d.followed, d.sharesOf(d.booked[uid])...)
+	}
+	d.tellFollowed()
+}
+
+// followClaim is follow where nothing but one claim came, went or changed since the last time: there may be a thousand
+// others.
+func (d *Driver) followClaim(uid types.UID) {
+	if d.followedAt != d.changes { // a partition may have got another UUID
+		d.follow()
 		return
 	}
-	var shares []usage.Share
-	for _, uid := range slices.Sorted(maps.Keys(d.booked)) {
-		r := d.booked[uid]
-		for _, a := range r.Allocations {
-			if uuid, err := d.node.uuid(a); err == nil && a.limited() {
-				shares = append(shares, d.shareOf(r, a, uuid))
-			}
+	dir := d.config.Layout.SharesDir + "/" + string(uid) + "/" // as ShareDir has it
+	d.followed = slices.DeleteFunc(d.followed, func(s usage.Share) bool { return strings.HasPrefix(s.Dir, dir) })
+	d.followed = append(d.followed, d.sharesOf(d.booked[uid])...)
+	d.tellFollowed()
+}
+
+func (d *Driver) tellFollowed() {
+	d.followGPUs()
+	if d.usage != nil {
+		d.usage.Follow(d.followed)
+	}
+}
+
+// sharesOf are the shares of a claim that can be measured now.
+func (d *Driver) sharesOf(r record) (shares []usage.Share) {
+	for _, a := range r.Allocations {
+		if uuid, err := d.node.uuid(a); err == nil && a.limited() {
+			shares = append(shares, d.shareOf(r, a, uuid))
 		}
 	}
-	d.usage.Follow(shares)
+	return shares
 }
 
 func (d *Driver) shareOf(r record, a allocation, uuid string) usage.Share {
@@ -106,14 +130,18 @@ func (d *Driver) firstCores(r record, a allocation) uint32 {
 	if a.Limits.CorePercent > 0 {
 		return 0
 	}
-	all := maps.Clone(d.booked)
-	all[r.UID] = r
 	var tenants []usage.Tenant
-	for _, other := range all {
-		for _, b := range other.Allocations {
+	count := func(r record) {
+		for _, b := range r.Allocations {
 			if b.GPU == a.GPU && b.Device == a.Device && b.limited() {
 				tenants = append(tenants, usage.Tenant{CorePercent: b.Limits.CorePercent})
 			}
+		}
+	}
+	count(r)
+	for uid, other := range d.booked {
+		if uid != r.UID {
+			count(other)
 		}
 	}
 	return usage.BestEffort(tenants)

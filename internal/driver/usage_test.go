@@ -2,8 +2,10 @@ package driver
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -150,3 +152,19 @@ func TestDegradedLimiterIsToldOnTheNode(t *testing.T) {
 }
 
 var _ usage.Hardware = (*fakeProcesses)(nil)
+
+// checkFollowed compares the shares that are measured, kept up claim by claim, with what the books say.
+func checkFollowed(t *testing.T, d *Driver) {
+	t.Helper()
+	if d.followedAt != d.changes {
+		return // partitions came or went: all are told anew at the next change
+	}
+	var want []usage.Share
+	for _, uid := range slices.Sorted(maps.Keys(d.booked)) {
+		want = append(want, d.sharesOf(d.booked[uid])...)
+	}
+	byDir := func(a, b usage.Share) int { return strings.Compare(a.Dir, b.Dir) }
+	if diff := cmp.Diff(slices.SortedFunc(slices.Values(want), byDir), slices.SortedFunc(slices.Values(d.followed), byDir)); diff != "" {
+		t.Errorf("shares that are measured (-booked +followed):\n%s", diff)
+	}
+}

@@ -103,16 +103,12 @@ func (l *Ledger) fits(except types.UID, uuid string, want []Share) error {
 	if !known {
 		return fmt.Errorf("GPU %s is not on this node", uuid)
 	}
+	holders := l.holders(uuid, except)
 	all := slices.Clone(want)
-	var holders []types.UID
-	for _, claim := range slices.Sorted(maps.Keys(l.claims)) {
-		if claim == except {
-			continue
-		}
+	for _, claim := range holders {
 		for _, s := range l.claims[claim] {
 			if s.GPU == uuid {
 				all = append(all, s)
-				holders = append(holders, claim)
 			}
 		}
 	}
@@ -120,6 +116,17 @@ func (l *Ledger) fits(except types.UID, uuid string, want []Share) error {
 		return fmt.Errorf("%w: %w, claims %v hold it", ErrOvercommitted, err, holders)
 	}
 	return nil
+}
+
+// holders are the claims that hold something of a GPU, sorted, all but one.
+func (l *Ledger) holders(uuid string, except types.UID) (holders []types.UID) {
+	for claim, shares := range l.claims {
+		if claim != except && slices.ContainsFunc(shares, func(s Share) bool { return s.GPU == uuid }) {
+			holders = append(holders, claim)
+		}
+	}
+	slices.Sort(holders)
+	return holders
 }
 
 // together says whether a GPU can hold all of some shares at once.

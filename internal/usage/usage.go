@@ -180,15 +180,19 @@ func (l *Loop) look(ctx context.Context, now time.Duration) {
 
 // forget lets go of shares and GPUs that are no more, and of the driver if nothing is left that it could be asked of.
 func (l *Loop) forget(shares []Share) {
+	dirs, gpus := map[string]bool{}, map[string]bool{}
+	for _, s := range shares {
+		dirs[s.Dir], gpus[s.GPU] = true, true
+	}
 	for dir, f := range l.followed {
-		if !slices.ContainsFunc(shares, func(s Share) bool { return s.Dir == dir }) {
+		if !dirs[dir] {
 			f.close()
 			delete(l.followed, dir)
 			delete(l.degraded, dir)
 		}
 	}
 	for uuid := range l.gpus {
-		if !slices.ContainsFunc(shares, func(s Share) bool { return s.GPU == uuid }) {
+		if !gpus[uuid] {
 			delete(l.gpus, uuid)
 			delete(l.degraded, uuid)
 		}

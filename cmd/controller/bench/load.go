@@ -15,6 +15,8 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"aliquot.dev/aliquot/e2e/bench"
 )
 
 // sample is one review that was asked for.
@@ -35,8 +37,8 @@ type series struct {
 
 // add loads a server once more.
 func (s *series) add(ctx context.Context, p *process, reviews []review) error {
-	waited := p.waited()
-	before, err := p.worked()
+	waited := p.Waited()
+	before, err := p.Worked()
 	if err != nil {
 		return err
 	}
@@ -49,7 +51,7 @@ func (s *series) add(ctx context.Context, p *process, reviews []review) error {
 			case <-done:
 				return
 			case <-time.After(200 * time.Millisecond):
-				s.memory = append(s.memory, p.resident())
+				s.memory = append(s.memory, p.Resident())
 			}
 		}
 	})
@@ -58,9 +60,9 @@ func (s *series) add(ctx context.Context, p *process, reviews []review) error {
 	s.lasted += time.Since(start)
 	close(done)
 	watching.Wait()
-	after, err := p.worked()
+	after, err := p.Worked()
 	s.worked += after - before
-	s.waited += p.waited() - waited
+	s.waited += p.Waited() - waited
 	return errors.Join(err, ctx.Err())
 }
 
@@ -148,15 +150,10 @@ func (s series) resident() float64 {
 
 func (s series) print(of string) {
 	fmt.Printf("%s: %.2f ms on its CPU a review, %.0f%% of the time; %.0f%% of the time it waited for its CPU\n", of,
-		milliseconds(s.worked)/float64(len(s.samples)), 100*s.worked.Seconds()/s.lasted.Seconds(), 100*s.waited.Seconds()/s.lasted.Seconds())
+		bench.Milliseconds(s.worked)/float64(len(s.samples)), 100*s.worked.Seconds()/s.lasted.Seconds(), 100*s.waited.Seconds()/s.lasted.Seconds())
 	for _, kind := range append(slices.Clone(checks), reserve) {
-		fmt.Printf("  %-15s %s\n", kind, spread(s.took(kind)))
+		fmt.Printf("  %-15s %s\n", kind, bench.Spread(s.took(kind)))
 	}
-}
-
-func spread(sorted []time.Duration) string {
-	at := func(part float64) float64 { return milliseconds(quantile(sorted, part)) }
-	return fmt.Sprintf("%5d times, p50 %5.1f ms, p90 %5.1f ms, p99 %5.1f ms, max %5.1f ms", len(sorted), at(0.5), at(0.9), at(0.99), at(1))
 }
 
 // mistakes says whether any answer was wrong: then the figures mean nothing.
@@ -174,14 +171,3 @@ func (s series) mistakes() error {
 	}
 	return fmt.Errorf("%d of %d answers were wrong, the first: %w", count, len(s.samples), first)
 }
-
-// quantile is the smallest of sorted values that so large a part of them does not exceed.
-func quantile(sorted []time.Duration, part float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	n := int(part*float64(len(sorted)) + 0.999999)
-	return sorted[min(max(n, 1), len(sorted))-1]
-}
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -12,9 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"aliquot.dev/aliquot/e2e/bench"
 	"aliquot.dev/aliquot/e2e/cluster"
 )
 
@@ -54,7 +53,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(bench(ctx, s))
+	exit(run(ctx, s))
 }
 
 func exit(err error) {
@@ -65,7 +64,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func bench(ctx context.Context, s settings) (err error) {
+func run(ctx context.Context, s settings) (err error) {
 	cpus, err := setApart(ctx)
 	if err != nil {
 		return err
@@ -83,12 +82,12 @@ func bench(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return err
 	}
-	defer allowing.stop()
+	defer allowing.Stop()
 	controller, err := w.startController(ctx, cpus)
 	if err != nil {
 		return err
 	}
-	defer controller.stop()
+	defer controller.Stop()
 	if err := w.counted(ctx, fewClaims); err != nil {
 		return err
 	}
@@ -117,10 +116,10 @@ func (w *world) measure(ctx context.Context, s settings, allowing, controller *p
 	}
 	few.print(fewClaims)
 	many.print(s.claims)
-	fmt.Printf("resident: %.0f MiB with %d claims, %.0f MiB with %d, at most %.0f MiB\n", few.controller.resident(), fewClaims, many.controller.resident(), s.claims, controller.peak())
+	fmt.Printf("resident: %.0f MiB with %d claims, %.0f MiB with %d, at most %.0f MiB\n", few.controller.resident(), fewClaims, many.controller.resident(), s.claims, controller.Peak())
 	few.figures("")
 	many.figures("_many_claims")
-	figure("controller_memory_growth", many.controller.resident()-few.controller.resident(), "MiB", targetMemory)
+	bench.Figure("controller_memory_growth", many.controller.resident()-few.controller.resident(), "MiB", targetMemory)
 	return errors.Join(few.controller.mistakes(), many.controller.mistakes())
 }
 
@@ -154,39 +153,23 @@ func (w *world) rounds(ctx context.Context, s settings, mix *mix, allowing, cont
 
 func (r results) print(claims int) {
 	r.baseline.print(fmt.Sprintf("%d claims, a server that allows everything", claims))
-	fmt.Printf("  a read and a write of a ShareQuota meanwhile: %s\n", spread(r.direct))
+	fmt.Printf("  a read and a write of a ShareQuota meanwhile: %s\n", bench.Spread(r.direct))
 	r.controller.print(fmt.Sprintf("%d claims, the controller", claims))
 }
 
 func (r results) figures(suffix string) {
-	p99 := func(s series, kinds ...string) float64 { return milliseconds(quantile(s.took(kinds...), 0.99)) }
-	target := milliseconds(targetReview)
-	fmt.Printf("p99 of a review by a server that allows everything: %.1f ms; of a read and a write at the API server: %.1f ms\n",
-		p99(r.baseline, append(checks, reserve)...), milliseconds(quantile(r.direct, 0.99)))
-	figure("admission_review_p99"+suffix, p99(r.controller, checks...), "ms", target)
-	figure("admission_reservation_p99"+suffix, p99(r.controller, reserve), "ms", target)
-}
-
-func figure(name string, value float64, unit string, target float64) {
-	verdict := "ok"
-	if value > target {
-		verdict = "short"
+	p99 := func(s series, kinds ...string) float64 {
+		return bench.Milliseconds(bench.Quantile(s.took(kinds...), 0.99))
 	}
-	fmt.Printf("bench %s %.1f %s target %.0f %s\n", name, value, unit, target, verdict)
+	target := bench.Milliseconds(targetReview)
+	fmt.Printf("p99 of a review by a server that allows everything: %.1f ms; of a read and a write at the API server: %.1f ms\n",
+		p99(r.baseline, append(checks, reserve)...), bench.Milliseconds(bench.Quantile(r.direct, 0.99)))
+	bench.Figure("admission_review_p99"+suffix, p99(r.controller, checks...), "ms", target)
+	bench.Figure("admission_reservation_p99"+suffix, p99(r.controller, reserve), "ms", target)
 }
 
 func describe(s settings, c cpus) {
-	model := "unknown processor"
-	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(data)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("machine: %s, %d CPUs, load %s\n", model, runtime.NumCPU(), strings.TrimSpace(string(load)))
+	fmt.Printf("machine: %s\n", bench.Machine())
 	fmt.Printf("method: the controller alone on CPU %s, the cluster and the load on CPU %s; %d nodes of 8 GPUs with partitions and one of 4 without; %d rounds of %s "+
 		"of %d reviews a second, sent whether or not earlier ones are answered, each timed from when it was to be sent; resident is the median of the last round\n",
 		c.server, c.others, s.nodes, s.rounds, s.round, reviewsPerSec)

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"aliquot.dev/aliquot/e2e/bench"
 	"aliquot.dev/aliquot/e2e/release"
 )
 
@@ -65,16 +66,14 @@ func setApart(ctx context.Context) (cpus, error) {
 
 // process is a webhook server that is measured.
 type process struct {
-	cmd    *exec.Cmd
+	*bench.Process
 	url    string
 	client *http.Client
-	ended  chan struct{}
-	log    *os.File
 }
 
 // startAllowAll starts this program again as the server to compare with: the same library, with no check behind it.
 func (w *world) startAllowAll(ctx context.Context, c cpus) (*process, error) {
-	port, err := freePort()
+	port, err := bench.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ func serveAllowAll(certificates, port string) error {
 func (w *world) startController(ctx context.Context, c cpus) (*process, error) {
 	var ports [3]string
 	for i := range ports {
-		port, err := freePort()
+		port, err := bench.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -111,23 +110,15 @@ func (w *world) startController(ctx context.Context, c cpus) (*process, error) {
 
 // launch starts a server with one CPU and waits until it serves.
 func (w *world) launch(ctx context.Context, c cpus, port, program string, args ...string) (*process, error) {
-	log, err := os.CreateTemp(w.dir, "log-*")
+	cmd := exec.Command("taskset", append([]string{"--cpu-list", c.server, program}, args...)...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "KUBECONFIG="+w.Kubeconfig)
+	launched, err := bench.Launch(cmd, w.dir)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("taskset", append([]string{"--cpu-list", c.server, program}, args...)...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "KUBECONFIG="+w.Kubeconfig)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, url: "https://" + net.JoinHostPort("127.0.0.1", port), client: w.certificates.client(), ended: make(chan struct{}), log: log}
-	go func() {
-		_ = cmd.Wait() // whoever waits for an answer tells of it
-		close(p.ended)
-	}()
+	p := &process{Process: launched, url: "https://" + net.JoinHostPort("127.0.0.1", port), client: w.certificates.client()}
 	if err := p.awaitServing(ctx, port); err != nil {
-		p.stop()
+		p.Stop()
 		return nil, err
 	}
 	return p, nil
@@ -143,81 +134,10 @@ func (p *process) awaitServing(ctx context.Context, port string) error {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-p.ended:
-			said, _ := os.ReadFile(p.log.Name())
-			return fmt.Errorf("%v ended: %s", p.cmd.Args, said)
+		case <-p.Ended:
+			return p.Why()
 		}
 	}
-}
-
-func (p *process) stop() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.ended
-	p.log.Close()
-}
-
-func (p *process) file(name string) string {
-	return filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), name)
-}
-
-// status reads a line of /proc/<pid>/status, in MiB.
-func (p *process) status(key string) float64 {
-	data, err := os.ReadFile(p.file("status"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, key+":"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
-			if err == nil {
-				return kib / 1024
-			}
-		}
-	}
-	return 0
-}
-
-func (p *process) resident() float64 { return p.status("VmRSS") }
-func (p *process) peak() float64     { return p.status("VmHWM") }
-
-// waited is how long a process's threads could have run while its CPU was another's or one another's: the second number
-// of schedstat, in nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
-func (p *process) waited() time.Duration {
-	threads, _ := filepath.Glob(p.file("task/*/schedstat"))
-	var sum time.Duration
-	for _, file := range threads {
-		data, err := os.ReadFile(file)
-		if fields := strings.Fields(string(data)); err == nil && len(fields) > 1 {
-			waited, _ := strconv.ParseInt(fields[1], 10, 64)
-			sum += time.Duration(waited)
-		}
-	}
-	return sum
-}
-
-// worked is how long a process was on a CPU, as proc(5) says: utime and stime, in hundredths of a second.
-func (p *process) worked() (time.Duration, error) {
-	data, err := os.ReadFile(p.file("stat"))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("%s has %d fields", p.file("stat"), len(fields))
-	}
-	user, userErr := strconv.Atoi(fields[11])
-	system, systemErr := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(userErr, systemErr)
-}
-
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, err
 }
 
 // certificates are what the servers serve, signed by nobody else.
