@@ -110,7 +110,7 @@ func decodeRecord(data []byte) (record, error) {
 	var r record
 	var other *json.UnmarshalTypeError // what a later version may have made of a field
 	err := decoder.Decode(&r)
-	if err != nil && !(errors.As(err, &other) && r.Version > recordVersion) {
+	if err != nil && (r.Version <= recordVersion || !errors.As(err, &other)) {
 		return record{}, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
