@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -53,7 +54,8 @@ func tearRecord(ctx context.Context, s *spec, random *rand.Rand) error {
 	return until(ctx, "the record is whole or gone", func(ctx context.Context) (bool, error) {
 		now, err := s.State(s.node)
 		// What was set aside stays beside the new record for as long as its claim is prepared.
-		if err == nil && len(now.Other) > 0 && !has(now, uid) {
+		torn := func(other string) bool { return strings.Contains(other, uid) || !strings.HasSuffix(other, ".corrupt") }
+		if err == nil && !has(now, uid) && slices.ContainsFunc(now.Other, torn) {
 			err = fmt.Errorf("there is %q", now.Other)
 		}
 		return err == nil, err
