@@ -15,25 +15,42 @@ import (
 )
 
 // discover asks the hardware anew. When the hardware does not answer, what was known stays published, since running
-// pods hold it, but nothing is prepared until it answers again.
+// pods hold it, but nothing is prepared until it answers again. A GPU that is being partitioned is not asked: it may not answer.
 func (d *Driver) discover(ctx context.Context) error {
 	for {
-		before, err := d.partitionChanges()
-		if err != nil {
+		fresh, err := d.discoverOnce(ctx)
+		if fresh || err != nil {
 			return err
-		}
-		n, skipped, silent := d.ask()
-		fresh := false
-		if err := d.exclusively(func() error {
-			fresh = d.found(ctx, before, n, skipped, silent)
-			return nil
-		}); err != nil {
-			return err
-		}
-		if fresh {
-			return silent
 		}
 	}
+}
+
+func (d *Driver) discoverOnce(ctx context.Context) (fresh bool, err error) {
+	var uuids []string
+	if err := d.exclusively(func() error {
+		uuids = d.partitionable()
+		return nil
+	}); err != nil {
+		return false, err
+	}
+	unlock, err := d.cards.lock(uuids)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	before, err := d.partitionChanges()
+	if err != nil {
+		return false, err
+	}
+	n, skipped, silent := d.ask()
+	err = d.exclusively(func() error {
+		fresh = d.found(ctx, before, n, skipped, silent)
+		return nil
+	})
+	if fresh {
+		err = silent
+	}
+	return fresh, err
 }
 
 // ask asks the hardware.

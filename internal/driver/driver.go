@@ -82,21 +82,20 @@ type Config struct {
 
 // Driver serves the kubelet of one node.
 type Driver struct {
-	config  Config
-	records records
-	marks   marks
-	store   *cdi.Store
-	metrics *metrics
-	health  *health
-	// partitioner is that of config; other processes learn of what is asked of it.
-	partitioner Partitioner
-	turn        turn
-	known       atomic.Bool                          // the kubelet has registered the plugin
-	standby     atomic.Bool                          // another process does what only one may do
-	replaces    atomic.Bool                          // waits for a plugin that knows nothing of others
-	usage       *usage.Loop                          // nil: shares are not measured
-	helper      atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
-	fatal       context.CancelCauseFunc
+	config   Config
+	records  records
+	marks    marks
+	store    *cdi.Store
+	metrics  *metrics
+	health   *health
+	cards    cards // who has one of its locks may wait for mu, not the other way round
+	turn     turn
+	known    atomic.Bool                          // the kubelet has registered the plugin
+	standby  atomic.Bool                          // another process does what only one may do
+	replaces atomic.Bool                          // waits for a plugin that knows nothing of others
+	usage    *usage.Loop                          // nil: shares are not measured
+	helper   atomic.Pointer[kubeletplugin.Helper] // nil until the kubelet is served
+	fatal    context.CancelCauseFunc
 
 	calls sync.RWMutex // locked for reading by each call of the kubelet while it is handled
 
@@ -111,6 +110,7 @@ type Driver struct {
 	// changes counts the partitions made and removed, so that a discovery that was under way is known to be stale.
 	changes   int
 	ours      map[slot]bool                  // the slots that are marked
+	untidy    bool                           // there may be partitions of nobody
 	published *resourceslice.DriverResources // nil until something was
 	slices    *resourceslice.Controller      // only Start uses it; nil while nothing is published
 	lost      map[string]bool                // UIDs of claims whose record could not be read and was not yet rebuilt
@@ -137,21 +137,21 @@ func New(config Config) (*Driver, error) {
 	}
 	common := &shared{flock: flock{path: filepath.Join(config.DataDir, "state.lock")}}
 	d := &Driver{
-		config:      config,
-		records:     records{filepath.Join(config.DataDir, "claims"), common.countBooks},
-		marks:       newMarks(filepath.Join(config.DataDir, "partitions"), common.countBooks),
-		health:      newHealth(filepath.Join(config.DataDir, "health.json"), config.DiscoveryInterval),
-		partitioner: countedPartitioner{config.Partitioner, common},
-		turn:        newTurn(config.DataDir),
-		shared:      common,
-		ours:        map[slot]bool{},
-		store:       store,
-		fatal:       func(error) {},
-		ledger:      quota.NewLedger(),
-		booked:      map[types.UID]record{},
-		lost:        map[string]bool{},
-		wake:        make(chan struct{}, 1),
-		again:       make(chan struct{}, 1),
+		config:  config,
+		records: records{filepath.Join(config.DataDir, "claims"), common.countBooks},
+		marks:   newMarks(filepath.Join(config.DataDir, "partitions"), common.countBooks),
+		health:  newHealth(filepath.Join(config.DataDir, "health.json"), config.DiscoveryInterval),
+		turn:    newTurn(config.DataDir),
+		shared:  common,
+		ours:    map[slot]bool{},
+		cards:   cards{dir: filepath.Join(config.DataDir, "gpus")},
+		store:   store,
+		fatal:   func(error) {},
+		ledger:  quota.NewLedger(),
+		booked:  map[types.UID]record{},
+		lost:    map[string]bool{},
+		wake:    make(chan struct{}, 1),
+		again:   make(chan struct{}, 1),
 	}
 	d.metrics = newMetrics(d)
 	if config.Processes != nil {

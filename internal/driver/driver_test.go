@@ -52,6 +52,8 @@ type fakeHardware struct {
 	made    int              // partitions, ever
 }
 
+func (h *fakeHardware) fake() *fakeHardware { return h }
+
 // Devices gives a copy: what the driver was told does not change when the hardware does.
 func (h *fakeHardware) Devices() ([]gpu.Device, []error, error) {
 	devices := slices.Clone(h.devices)
@@ -350,7 +352,7 @@ func checkPartitions(t testing.TB, d *Driver) {
 			}
 		}
 	}
-	hardware := d.config.Partitioner.(*fakeHardware)
+	hardware := d.config.Partitioner.(interface{ fake() *fakeHardware }).fake()
 	for _, device := range hardware.devices {
 		if device.MIG == nil {
 			continue
@@ -400,7 +402,7 @@ func expected(t testing.TB, d *Driver, damaged map[string]bool) (devices map[str
 			}
 			uuid := a.GPU
 			if p := a.Partition; p != nil {
-				found, ok, _ := (&fakeHardware{devices: d.config.Partitioner.(*fakeHardware).devices}).FindPartition(a.GPU, p.Profile, p.Placement)
+				found, ok, _ := (&fakeHardware{devices: d.config.Partitioner.(interface{ fake() *fakeHardware }).fake().devices}).FindPartition(a.GPU, p.Profile, p.Placement)
 				if uuid = found.UUID; !ok {
 					t.Errorf("claim %s: its partition %s is not there", uid, a.Device)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"aliquot.dev/aliquot/internal/gpu"
 )
@@ -74,8 +75,11 @@ func (d *Driver) findEdits(a allocation) error {
 	if _, ok := d.node.edits[uuid]; ok {
 		return nil
 	}
-	_, edits, err := d.config.Hardware.Edits([]string{uuid})
-	if err != nil {
+	var edits map[string]specs.ContainerEdits
+	if err := d.aside(func() (err error) {
+		_, edits, err = d.config.Hardware.Edits([]string{uuid})
+		return err
+	}); err != nil {
 		return err
 	}
 	d.node.edits = maps.Clone(d.node.edits)
@@ -85,9 +89,8 @@ func (d *Driver) findEdits(a allocation) error {
 
 // makePartition gives the partition that is in a slot, and makes it if it must. One that we began to make is completed.
 func (d *Driver) makePartition(s slot) (gpu.Partition, error) {
-	partitioner := d.partitioner
 	if !d.ours[s] {
-		found, ok, err := partitioner.FindPartition(s.gpu, s.profile, s.placement)
+		found, ok, err := d.findPartition(s)
 		if err != nil {
 			return gpu.Partition{}, err
 		}
@@ -102,15 +105,27 @@ func (d *Driver) makePartition(s slot) (gpu.Partition, error) {
 		}
 		d.ours[s] = true
 	}
-	made, err := partitioner.CreatePartition(s.gpu, s.profile, s.placement)
+	var made gpu.Partition
+	err := d.repartition(func(partitioner Partitioner) (err error) {
+		made, err = partitioner.CreatePartition(s.gpu, s.profile, s.placement)
+		return err
+	})
 	if err == nil {
 		return made, nil
 	}
 	// What is not there is nobody's: who comes next must not be taken for us.
-	if _, there, findErr := partitioner.FindPartition(s.gpu, s.profile, s.placement); findErr == nil && !there {
+	if _, there, findErr := d.findPartition(s); findErr == nil && !there {
 		err = errors.Join(err, d.disown(s))
 	}
 	return gpu.Partition{}, err
+}
+
+func (d *Driver) findPartition(s slot) (found gpu.Partition, ok bool, err error) {
+	err = d.aside(func() (err error) {
+		found, ok, err = d.config.Partitioner.FindPartition(s.gpu, s.profile, s.placement)
+		return err
+	})
+	return found, ok, err
 }
 
 func (d *Driver) disown(s slot) error {
@@ -138,7 +153,7 @@ func (d *Driver) leaveMIG(device gpu.Device) error {
 	if device.MIG == nil || !device.MIG.Enabled {
 		return nil
 	}
-	if err := d.partitioner.SetMIGMode(device.UUID, false); err != nil {
+	if err := d.repartition(func(p Partitioner) error { return p.SetMIGMode(device.UUID, false) }); err != nil {
 		return fmt.Errorf("GPU %s %w: %w", device.UUID, errMode, err)
 	}
 	d.changed(device, func(m *gpu.MIG) { m.Enabled = false })
@@ -186,7 +201,7 @@ func (d *Driver) removePartitions(uid string) error {
 // removePartition is done with a GPU that is lost: its partitions are gone with it.
 func (d *Driver) removePartition(s slot) error {
 	if _, ok := d.node.gpu(s.gpu); ok || d.node.err != nil || d.node.devices == nil {
-		if err := d.partitioner.DestroyPartition(s.gpu, s.profile, s.placement); err != nil {
+		if err := d.repartition(func(p Partitioner) error { return p.DestroyPartition(s.gpu, s.profile, s.placement) }); err != nil {
 			return err
 		}
 	}
@@ -208,17 +223,39 @@ func (d *Driver) needed(s slot, except types.UID) bool {
 	return false
 }
 
-// removeUnneeded removes partitions of ours that no claim names, as after the loss of a record. While a lost record is yet
+// unneeded are the partitions of ours that no claim names, as after the loss of a record. While a lost record is yet
 // to be rebuilt, it may be the one that does.
-func (d *Driver) removeUnneeded() error {
+func (d *Driver) unneeded() []slot {
 	if len(d.lost) > 0 || d.node.err != nil {
 		return nil
 	}
-	var errs []error
-	for _, s := range slices.SortedFunc(maps.Keys(d.ours), func(a, b slot) int { return cmp.Compare(d.marks.path(a), d.marks.path(b)) }) {
+	var unneeded []slot
+	for s := range d.ours {
 		if !d.needed(s, "") {
-			errs = append(errs, d.removePartition(s))
+			unneeded = append(unneeded, s)
 		}
+	}
+	slices.SortFunc(unneeded, func(a, b slot) int { return cmp.Compare(d.marks.path(a), d.marks.path(b)) })
+	return unneeded
+}
+
+// removeUnneeded removes them, one GPU at a time.
+func (d *Driver) removeUnneeded() error {
+	var all []slot
+	if err := d.exclusively(func() error {
+		all = d.unneeded()
+		return nil
+	}); err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, d.alone(func() []string { return []string{s.gpu} }, func() error {
+			if slices.Contains(d.unneeded(), s) {
+				return d.removePartition(s)
+			}
+			return nil
+		}))
 	}
 	return errors.Join(errs...)
 }

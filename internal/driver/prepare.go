@@ -27,7 +27,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
 		done := timed(d.metrics.prepare)
 		var devices []kubeletplugin.Device
-		err := d.exclusively(func() (err error) {
+		err := d.alone(d.cardsOf(claim.UID, claim), func() (err error) {
 			devices, err = d.prepare(claim)
 			return err
 		})
@@ -40,6 +40,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		logger.Info("Prepared", "devices", len(devices))
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices}
 	}
+	d.tidy(ctx)
 	return results, nil
 }
 
@@ -49,7 +50,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "uid", claim.UID)
 		done := timed(d.metrics.unprepare)
-		err := d.exclusively(func() error { return d.unprepare(string(claim.UID)) })
+		err := d.alone(d.cardsOf(claim.UID, nil), func() error { return d.unprepare(string(claim.UID)) })
 		done(err)
 		if err != nil {
 			logger.Error(err, "Unprepare")
@@ -58,10 +59,11 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		}
 		results[claim.UID] = err
 	}
+	d.tidy(ctx)
 	return results, nil
 }
 
-// prepare runs exclusively.
+// prepare runs alone.
 func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	planned, err := d.accept(claim)
 	if err != nil || len(planned.Allocations) == 0 {
@@ -70,7 +72,7 @@ func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Devi
 	if err := d.reserve(planned); err != nil {
 		return nil, err
 	}
-	d.clearTheWay()
+	d.clearTheWay(planned)
 	if err := run(d.effects(planned, d.makeReady)); err != nil {
 		return nil, err
 	}
@@ -182,7 +184,7 @@ func (d *Driver) undoing(uid string) []func() error {
 	}
 }
 
-// unprepare runs exclusively.
+// unprepare runs alone.
 func (d *Driver) unprepare(uid string) error {
 	if _, err := d.records.read(uid); errors.Is(err, errNewer) {
 		return err // who knows what else it holds
@@ -198,18 +200,36 @@ func (d *Driver) unprepare(uid string) error {
 }
 
 // settled notes that a claim's record is right again, or not needed any more. While one is lost nobody knows whose its
-// partitions are; with the last of them those of nobody go at once.
+// partitions are; with the last of them those of nobody can go.
 func (d *Driver) settled(uid string) {
-	if !d.lost[uid] {
-		return
+	if d.lost[uid] {
+		delete(d.lost, uid)
+		d.untidy = len(d.lost) == 0
 	}
-	delete(d.lost, uid)
-	d.clearTheWay()
 }
 
-// clearTheWay removes partitions of ours that belong to no claim. Those that cannot be removed now are tried again.
-func (d *Driver) clearTheWay() {
+// tidy removes partitions of nobody if some may have come to light. Those that cannot be removed now are tried again.
+func (d *Driver) tidy(ctx context.Context) {
+	d.mu.Lock()
+	untidy := d.untidy
+	d.untidy = false
+	d.mu.Unlock()
+	if !untidy {
+		return
+	}
 	if err := d.removeUnneeded(); err != nil {
-		klog.Background().Error(err, "Remove partitions that belong to no claim")
+		klog.FromContext(ctx).Error(err, "Remove partitions that belong to no claim")
+	}
+}
+
+// clearTheWay removes partitions of ours that belong to no claim from the GPUs of one.
+func (d *Driver) clearTheWay(r record) {
+	for _, s := range d.unneeded() {
+		if !slices.Contains(d.partitioned(r.Allocations), s.gpu) {
+			continue
+		}
+		if err := d.removePartition(s); err != nil {
+			klog.Background().Error(err, "Remove a partition that belongs to no claim", "gpu", s.gpu)
+		}
 	}
 }

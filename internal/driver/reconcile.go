@@ -110,7 +110,7 @@ func (d *Driver) reconcile(ctx context.Context) {
 	if err := d.exclusively(func() error { return d.removeOrphans(ctx) }); err != nil {
 		logger.Error(err, "Remove what belongs to no claim")
 	}
-	if err := d.exclusively(d.removeUnneeded); err != nil {
+	if err := d.removeUnneeded(); err != nil {
 		logger.Error(err, "Remove partitions that belong to no claim")
 	}
 	d.mu.Lock()
@@ -172,7 +172,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, a answer) error {
 			return err
 		}
 	}
-	return d.exclusively(func() error { return d.settle(ctx, a) })
+	return d.alone(func() []string { return d.partitioned(a.record.Allocations) }, func() error { return d.settle(ctx, a) })
 }
 
 // settle is the part of reconcileClaim that changes something.
@@ -240,7 +240,7 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 	}
 	var errs []error
 	for _, uid := range lost {
-		if err := d.exclusively(func() error { return d.rebuild(uid, here[uid]) }); err != nil {
+		if err := d.alone(d.cardsOf(types.UID(uid), here[uid]), func() error { return d.rebuild(uid, here[uid]) }); err != nil {
 			errs = append(errs, fmt.Errorf("claim %s: %w", uid, err))
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"io"
 
 	"k8s.io/klog/v2"
-
-	"aliquot.dev/aliquot/internal/gpu"
 )
 
 // shared is what several processes of the driver on one node have in common while one replaces the other: a lock, and in
@@ -109,31 +107,4 @@ func (d *Driver) lookAgain() {
 		klog.Background().Error(err, "Look at the GPUs that another process has partitioned")
 	}
 	d.take(n, err)
-}
-
-// countedPartitioner changes each change before it is made.
-type countedPartitioner struct {
-	Partitioner
-	shared *shared
-}
-
-func (c countedPartitioner) CreatePartition(uuid, profile string, place gpu.Placement) (gpu.Partition, error) {
-	if err := c.shared.countPartitions(); err != nil {
-		return gpu.Partition{}, err
-	}
-	return c.Partitioner.CreatePartition(uuid, profile, place)
-}
-
-func (c countedPartitioner) DestroyPartition(uuid, profile string, place gpu.Placement) error {
-	if err := c.shared.countPartitions(); err != nil {
-		return err
-	}
-	return c.Partitioner.DestroyPartition(uuid, profile, place)
-}
-
-func (c countedPartitioner) SetMIGMode(uuid string, enable bool) error {
-	if err := c.shared.countPartitions(); err != nil {
-		return err
-	}
-	return c.Partitioner.SetMIGMode(uuid, enable)
 }

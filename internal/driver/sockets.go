@@ -53,6 +53,7 @@ func (d *Driver) serve(ctx context.Context) error {
 		helper, err = kubeletplugin.Start(context.WithoutCancel(ctx), d,
 			kubeletplugin.DriverName(v1alpha1.DriverName),
 			kubeletplugin.KubeClient(d.config.Client),
+			kubeletplugin.Serialize(false), // or pods would wait for the partitions of others
 			kubeletplugin.RollingUpdate(d.config.PodUID),
 			kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 			kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
