@@ -36,7 +36,7 @@ type Agent struct {
 
 // OpenAgent opens the agent page in a share's directory. It wraps fs.ErrNotExist where there is none.
 func OpenAgent(dir string) (*Agent, error) {
-	m, err := openMapping(filepath.Join(dir, agentFile), os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE, agentSize)
+	m, err := openMapping(filepath.Join(dir, agentFile), os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE, agentSize, agentSize)
 	if err != nil {
 		return nil, err
 	}

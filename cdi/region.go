@@ -62,17 +62,21 @@ var ErrRemoved = errors.New("the file was removed")
 // Usage reads a share's accounting region. It is not safe for concurrent use.
 //
 // Closing any descriptor of a file drops the record locks that the process has on it. A process that only reads has none.
+//
+// It maps no more than the slots that were ever used: the kernel maps what is near to what is read too, and a thousand regions
+// together would count as a hundred MiB of the reader's memory.
 type Usage struct {
 	mapping
+	slots int // that are mapped
 }
 
 // OpenUsage opens the accounting region in a share's directory. It wraps fs.ErrNotExist where there is none.
 func OpenUsage(dir string) (*Usage, error) {
-	m, err := openMapping(filepath.Join(dir, usageFile), os.O_RDONLY, unix.PROT_READ, usageSize)
+	m, err := openMapping(filepath.Join(dir, usageFile), os.O_RDONLY, unix.PROT_READ, usageSize, headerSize)
 	if err != nil {
 		return nil, err
 	}
-	return &Usage{m}, nil
+	return &Usage{mapping: m}, nil
 }
 
 // Read says what the region holds now. Each figure is whole, but they are not of one instant. It fails for a file that
@@ -101,6 +105,9 @@ func (u *Usage) read() (Region, error) {
 		DeniedAllocs: u.load64(usageDenied),
 		Slots:        make([]Slot, min(u.load32(usageHi), slotCount)),
 	}
+	if err := u.reach(len(region.Slots)); err != nil {
+		return Region{}, err
+	}
 	for i := range region.Slots {
 		var err error
 		if region.Slots[i], err = u.slot(i); err != nil {
@@ -108,6 +115,22 @@ func (u *Usage) read() (Region, error) {
 		}
 	}
 	return region, nil
+}
+
+// reach maps so many slots, if they are not.
+func (u *Usage) reach(slots int) error {
+	if slots <= u.slots {
+		return nil
+	}
+	page := os.Getpagesize()
+	size := min((headerSize+slots*slotSize+page-1)/page*page, usageSize)
+	data, err := unix.Mmap(int(u.file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", u.path, err)
+	}
+	old := u.data
+	u.data, u.slots = data, slots
+	return unix.Munmap(old)
 }
 
 func (u *Usage) slot(i int) (Slot, error) {
@@ -166,7 +189,8 @@ type mapping struct {
 	data []byte
 }
 
-func openMapping(path string, flags, protection, size int) (mapping, error) {
+// openMapping maps the first bytes of a file that must be of some size.
+func openMapping(path string, flags, protection, size, mapped int) (mapping, error) {
 	file, err := os.OpenFile(path, flags|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return mapping{}, err
@@ -174,7 +198,7 @@ func openMapping(path string, flags, protection, size int) (mapping, error) {
 	m := mapping{path: path, file: file, size: size}
 	err = m.check()
 	if err == nil {
-		if m.data, err = unix.Mmap(int(file.Fd()), 0, size, protection, unix.MAP_SHARED); err != nil {
+		if m.data, err = unix.Mmap(int(file.Fd()), 0, mapped, protection, unix.MAP_SHARED); err != nil {
 			err = fmt.Errorf("map %s: %w", path, err)
 		}
 	}

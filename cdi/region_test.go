@@ -323,3 +323,22 @@ func TestUserOfAShare(t *testing.T) {
 		t.Error("a path is taken for a claim")
 	}
 }
+
+// A reader of a thousand regions has no more of them in memory than their processes use.
+func TestOnlyUsedSlotsAreMapped(t *testing.T) {
+	dir := shareFiles(t, Quota{})
+	u, path := openUsage(t, dir), filepath.Join(dir, usageFile)
+	for _, slots := range []int{0, 1, 17, 3, slotCount} { // it goes back if the container writes that, and is mapped still
+		if slots > 0 {
+			poke(t, path, headerSize+(slots-1)*slotSize+slotPeak, 8, uint64(slots))
+		}
+		poke(t, path, usageHi, 4, uint64(slots))
+		region, err := u.Read()
+		if err != nil || len(region.Slots) != slots || slots > 0 && region.Slots[slots-1].PeakBytes != uint64(slots) {
+			t.Errorf("%d slots in use: read %d, error %v", slots, len(region.Slots), err)
+		}
+		if want := headerSize + 32*slotSize; slots < 32 && len(u.data) > want {
+			t.Errorf("%d slots in use: %d bytes are mapped, want at most %d", slots, len(u.data), want)
+		}
+	}
+}

@@ -7,7 +7,7 @@ type followed struct {
 	dir   string
 	usage *cdi.Usage // nil: not open
 	agent *cdi.Agent // nil: not open
-	slots [slotCount]overhead
+	slots []overhead // as many as a read ever found: room for all, in a thousand shares, would be megabytes
 	last  cdi.Region // as it was when it could be read
 }
 
@@ -38,6 +38,9 @@ func (f *followed) read() (cdi.Region, error) {
 		return cdi.Region{}, err
 	}
 	f.last = region
+	if more := len(region.Slots) - len(f.slots); more > 0 {
+		f.slots = append(f.slots, make([]overhead, more)...)
+	}
 	return region, nil
 }
 

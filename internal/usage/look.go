@@ -75,7 +75,6 @@ func (l *Loop) lookAt(ctx context.Context, now time.Duration, uuid string, share
 	seen, kept, double := make([]ShareUsage, len(shares)), make([]*followed, len(shares)), make([]looks, len(shares))
 	for i, s := range shares {
 		kept[i] = l.follow(s)
-		double[i].slots = &kept[i].slots
 		double[i].before, seen[i].Err = kept[i].read()
 	}
 	a := l.askIfDue(ctx, now, uuid, g)
@@ -83,6 +82,7 @@ func (l *Loop) lookAt(ctx context.Context, now time.Duration, uuid string, share
 		if seen[i].Err == nil {
 			double[i].after, seen[i].Err = kept[i].read()
 		}
+		double[i].slots = kept[i].slots
 	}
 	actual := make([]uint64, len(shares))
 	if a.processesErr == nil {

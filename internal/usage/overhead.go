@@ -16,7 +16,7 @@ type overhead struct {
 // empty where the region could not be read.
 type looks struct {
 	before, after cdi.Region
-	slots         *[slotCount]overhead
+	slots         []overhead // at least as many as before has
 }
 
 // stable says whether slot i was the same before and after NVML was asked, with nothing pending: then NVML's figure can
