@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,8 +145,9 @@ type rig struct {
 	hardware *fakeHardware
 	client   *fake.Clientset
 	events   *events.FakeRecorder
-	apiErr   error         // what the API server answers when it is down
-	clock    time.Duration // what the node's clock is ahead
+	apiErr   error                                  // what the API server answers when it is down
+	getClaim *atomic.Pointer[func() runtime.Object] // answers in place of the API server; a client in use is not to be changed
+	clock    time.Duration                          // what the node's clock is ahead
 }
 
 func newRig(t testing.TB, fixture string) *rig {
@@ -159,8 +161,11 @@ func newRigIn(t testing.TB, root, fixture string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{hardware: &fakeHardware{devices: devices}, client: fake.NewClientset(), events: events.NewFakeRecorder(1000)}
-	r.client.PrependReactor("*", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+	r := &rig{getClaim: &atomic.Pointer[func() runtime.Object]{}, hardware: &fakeHardware{devices: devices}, client: fake.NewClientset(), events: events.NewFakeRecorder(1000)}
+	r.client.PrependReactor("*", "resourceclaims", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if get := r.getClaim.Load(); get != nil && action.GetVerb() == "get" {
+			return true, (*get)(), nil
+		}
 		return r.apiErr != nil, nil, r.apiErr
 	})
 	r.config = Config{

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	k8stesting "k8s.io/client-go/testing"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -226,11 +225,12 @@ func TestEndingFinishesWhatIsUnderWay(t *testing.T) {
 	s := serve(t)
 	claim := claimOf("c", share("gpu", "gpu-0", "s1", "10Gi", "30"))
 	asked, answer := make(chan struct{}), make(chan struct{})
-	s.client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+	ask := func() runtime.Object {
 		close(asked)
 		<-answer
-		return true, claim, nil
-	})
+		return claim
+	}
+	s.getClaim.Store(&ask)
 	kubelet := s.register(t)
 	eventually(t, "all is published", func() bool { return s.allPublished(t) })
 	registration := registerapi.NewRegistrationClient(connect(t, s.driver.registrationSocket()))
