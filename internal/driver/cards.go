@@ -22,8 +22,8 @@ type cards struct {
 }
 
 type card struct {
-	sync.Mutex
-	flock
+	here       sync.Mutex
+	everywhere flock
 }
 
 // lock waits for GPUs. All take them in one order, so that no two wait for each other.
@@ -31,15 +31,15 @@ func (c *cards) lock(uuids []string) (unlock func(), err error) {
 	var locked []*card
 	unlock = func() {
 		for _, one := range locked {
-			one.flock.unlock()
-			one.Mutex.Unlock()
+			one.everywhere.unlock()
+			one.here.Unlock()
 		}
 	}
 	for _, uuid := range uuids {
 		one := c.card(uuid)
-		one.Mutex.Lock()
+		one.here.Lock()
 		locked = append(locked, one)
-		if err := one.flock.lock(); err != nil {
+		if err := one.everywhere.lock(); err != nil {
 			unlock()
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (c *cards) card(uuid string) *card {
 		c.cards = map[string]*card{}
 	}
 	if c.cards[uuid] == nil {
-		c.cards[uuid] = &card{flock: flock{path: filepath.Join(c.dir, filepath.Base(uuid)+".lock")}}
+		c.cards[uuid] = &card{everywhere: flock{path: filepath.Join(c.dir, filepath.Base(uuid)+".lock")}}
 	}
 	return c.cards[uuid]
 }
