@@ -44,7 +44,8 @@ func TestUnhealthyGPUIsTaintedUntilItIsWell(t *testing.T) {
 	ledger, err := driver.Ledger()
 	s.must(err)
 	index := slices.IndexFunc(ledger.GPUs, func(gpu simdriver.LedgerGPU) bool { return gpu.UUID == ill })
-	s.fault(simdriver.XID(index, 13), simdriver.XID(index, 79), simdriver.Recovery(index, 2))
+	// An application that fails twice the same way is told of once, and counted.
+	s.fault(simdriver.XID(index, 13), simdriver.XID(index, 13), simdriver.XID(index, 79), simdriver.Recovery(index, 2))
 	s.nodeTold("GPUFault", ill, "XID 13")
 	s.nodeTold("GPUUnhealthy", ill, "XID 79")
 	s.tainted(ill, "xid-79:NoExecute")
