@@ -2,9 +2,6 @@ package usage
 
 import "aliquot.dev/aliquot/cdi"
 
-// slotCount is how many processes a region has room for.
-const slotCount = len(cdi.Page{}.Slots)
-
 // overhead is what is known of the process in one slot.
 type overhead struct {
 	generation uint32
