@@ -98,10 +98,10 @@ func (o outcome) denials() map[string][]string {
 }
 
 // What people are told by kubectl when they apply claims and classes, in the words of the cases that the checks' own
-// tests use.
-// It runs alone: what is warned of depends on what all nodes publish, and a kubelet that starts takes its node's slices away.
+// tests use. It runs alone: on a busy machine the API server may wait in vain for the webhook, and then nothing is warned of.
 func TestMistakesAreToldWhenTheyAreApplied(t *testing.T) {
 	s := alone(t, sharing)
+	s.publishes(true)
 	s.kubectl("label", "namespace", s.namespace, "resource.kubernetes.io/admin-access=true") // one case asks for it
 	classes, err := os.ReadFile(filepath.Join(testdata, "classes.yaml"))
 	s.must(err)
