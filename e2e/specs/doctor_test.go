@@ -55,7 +55,7 @@ func TestDoctorNamesWhatIsBroken(t *testing.T) {
 	s.pluginReady()
 	s.spoil("cd "+scenario.DriverRoot+"/dev && mkdir away && mv nvidia-uvm-tools away", "cd "+scenario.DriverRoot+"/dev && mv away/* . && rmdir away")
 	s.spoil("echo '{' > "+scenario.SpecsDir+"/vendor.json", "rm "+scenario.SpecsDir+"/vendor.json")
-	s.spoil("cd "+scenario.PluginData+"/bin/* && cp -p nvidia-cdi-hook /tmp/hook && echo >> nvidia-cdi-hook", "cp -p /tmp/hook "+scenario.PluginData+"/bin/*/nvidia-cdi-hook")
+	s.spoil("cd "+scenario.PluginData+"/bin/* && cp -p nvidia-cdi-hook ../../kept-hook && echo >> nvidia-cdi-hook", "cd "+scenario.PluginData+"/bin/* && mv ../../kept-hook nvidia-cdi-hook")
 
 	s.diagnosed(`
 FAIL device nodes /dev/nvidia-uvm-tools is missing under /run/nvidia/driver

@@ -92,8 +92,8 @@ func (d *Driver) aloneOn(locked []string, gpus func() []string, step func() erro
 	return done, err
 }
 
-// aside lets other steps go on while a step that runs alone asks something of its GPUs. It knows anew what it needs to know
-// of anything but those.
+// aside lets other steps go on while a step that runs alone asks something of its GPUs. Afterwards all may have changed but what is
+// of those.
 func (d *Driver) aside(ask func() error) error {
 	d.shared.unlock()
 	d.mu.Unlock()

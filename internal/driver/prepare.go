@@ -224,8 +224,9 @@ func (d *Driver) tidy(ctx context.Context) {
 
 // clearTheWay removes partitions of ours that belong to no claim from the GPUs of one.
 func (d *Driver) clearTheWay(r record) {
+	gpus := d.partitioned(r.Allocations)
 	for _, s := range d.unneeded() {
-		if !slices.Contains(d.partitioned(r.Allocations), s.gpu) {
+		if !slices.Contains(gpus, s.gpu) {
 			continue
 		}
 		if err := d.removePartition(s); err != nil {

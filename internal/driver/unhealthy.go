@@ -87,8 +87,8 @@ func (d *Driver) remembers(uuid string) bool {
 	return d.held()[uuid] || patients[uuid].isUnhealthy()
 }
 
-// happened keeps what a GPU's driver tells, before anybody hears of it. It does not hold mu, which a preparation may
-// hold while it waits for the watch to close NVML.
+// happened keeps what a GPU's driver tells, before anybody hears of it. It waits for no lock of a GPU: a preparation may
+// hold one while it waits for the watch to close NVML.
 func (d *Driver) happened(ctx context.Context, e gpu.Event) {
 	fresh, err := d.health.happened(e)
 	d.reportUnkept(ctx, err)
@@ -191,8 +191,8 @@ func (d *Driver) publishable() []gpu.Device {
 const (
 	// reportHealthEvery is how often the kubelet is told that nothing has changed.
 	reportHealthEvery = 10 * time.Second
-	// healthTimeout is when the kubelet takes the health of a device for unknown if it is not told. A preparation that holds up
-	// a report may take most of it.
+	// healthTimeout is when the kubelet takes the health of a device for unknown if it is not told. A look at the GPUs that holds up
+	// a report may take some of it.
 	healthTimeout = time.Minute
 )
 
