@@ -44,12 +44,13 @@ e2e: programs build ## run the end-to-end tests on the embedded cluster; FOCUS=<
 	go test -tags e2e,$(TAGS) -count 1 -timeout 30m -v -run '$(FOCUS)' ./e2e/specs
 
 DURATION ?= 15m
+PODS ?= 500
 SEED ?= 0
 # Two nodes are enough, and leave the machine to the pods.
 .PHONY: chaos
-chaos: programs build ## let pods with shares come and go while everything is killed at random, for DURATION (15m); SEED=<number> repeats a run's choices
+chaos: programs build ## let pods with shares come and go while everything is killed at random, for DURATION (15m) and until there were PODS (500); SEED=<number> repeats a run's choices
 	go test -tags e2e,$(TAGS) -count 1 -timeout 0 -v -run '^TestNoPodIsLostInChaos$$' ./e2e/specs \
-	  -nodes h100x8-mig,t4x4-a -chaos.duration $(DURATION) -chaos.seed $(SEED)
+	  -nodes h100x8-mig,t4x4-a -chaos.duration $(DURATION) -chaos.pods $(PODS) -chaos.seed $(SEED)
 
 .PHONY: test
 test: programs unit e2e ## run everything

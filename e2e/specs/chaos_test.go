@@ -24,6 +24,7 @@ import (
 
 var (
 	chaosDuration = flag.Duration("chaos.duration", 3*time.Minute, "how long TestNoPodIsLostInChaos makes trouble")
+	chaosPods     = flag.Int64("chaos.pods", 0, "how many pods TestNoPodIsLostInChaos makes at least, if it takes up to three times as long")
 	chaosSeed     = flag.Uint64("chaos.seed", 0, "seed of TestNoPodIsLostInChaos; 0 takes a new one")
 	chaosWriters  = flag.Int("chaos.writers", 20, "how many start and remove pods at once in TestNoPodIsLostInChaos")
 )
@@ -54,7 +55,7 @@ func TestNoPodIsLostInChaos(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-chaos.seed %d -chaos.duration %s -chaos.writers %d", seed, *chaosDuration, *chaosWriters)
+	t.Logf("-chaos.seed %d -chaos.duration %s -chaos.pods %d -chaos.writers %d", seed, *chaosDuration, *chaosPods, *chaosWriters)
 	ctx, fail := context.WithCancelCause(t.Context())
 	c := newChaos(s, fail)
 	var load, lookers sync.WaitGroup
@@ -65,8 +66,9 @@ func TestNoPodIsLostInChaos(t *testing.T) {
 	s.must(c.look(looking, &lookers))
 	lookers.Go(func() { c.report(looking) })
 
-	trouble, over := context.WithTimeout(ctx, *chaosDuration)
+	trouble, over := context.WithTimeout(ctx, longestChaos())
 	defer over()
+	lookers.Go(func() { c.endTrouble(trouble, over) })
 	c.startLoad(trouble, ctx, seed, &load)
 	c.breakThings(trouble, ctx, seed)
 	close(c.calm)
@@ -75,7 +77,30 @@ func TestNoPodIsLostInChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(c.state())
+	if made := c.made.Load(); made < *chaosPods {
+		t.Errorf("%d pods in %s, want %d", made, longestChaos(), *chaosPods)
+	}
 	c.nothingLeft()
+}
+
+// longestChaos is when trouble ends even if too few pods were made.
+func longestChaos() time.Duration {
+	if *chaosPods > 0 {
+		return 3 * *chaosDuration
+	}
+	return *chaosDuration
+}
+
+// endTrouble waits for the least that is to happen.
+func (c *chaos) endTrouble(ctx context.Context, over func()) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(*chaosDuration):
+	}
+	for ; ctx.Err() == nil && c.made.Load() < *chaosPods; <-time.After(time.Second) {
+	}
+	over()
 }
 
 func newChaos(s *spec, fail context.CancelCauseFunc) *chaos {
@@ -140,5 +165,5 @@ func (c *chaos) nothingLeft() {
 // until waits as long as something may take amid all the trouble, which may meet it again and again: until that is over,
 // and what it takes then.
 func until(ctx context.Context, what string, condition func(context.Context) (bool, error)) error {
-	return scenario.Within(ctx, *chaosDuration+2*scenario.Patience, what, condition)
+	return scenario.Within(ctx, longestChaos()+2*scenario.Patience, what, condition)
 }
