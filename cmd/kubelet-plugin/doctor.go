@@ -36,7 +36,7 @@ func doctorCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			klog.SetLogger(klog.Logger{}) // what was found says it all
 			hardware := nvml.New(nvml.Driver{Root: f.driverRoot, RootMount: f.driverRootMount, CDIHook: f.cdiHook})
-			client, err := newClient(f.kubeconfig)
+			client, err := newClient(f.kubeconfig, nil)
 			config := preflightOf(f, hardware, client)
 			config.NoClient = err
 			report := preflight.Run(cmd.Context(), config)

@@ -38,6 +38,8 @@ type flags struct {
 	fatalTaint      string
 	degradedTaint   string
 	beside          bool
+	tracingEndpoint string
+	tracingRate     int32
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -55,6 +57,8 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.healthAddress, "health-address", ":8080", "where /healthz and /readyz are served")
 	fs.DurationVar(&f.discovery, "discovery-interval", time.Minute, "how often GPUs are looked for and prepared claims are compared with the API's; at least 1s")
 	fs.BoolVar(&f.beside, "beside-device-plugin", false, "publish GPUs although a device plugin offers GPUs of this node too")
+	fs.StringVar(&f.tracingEndpoint, "tracing-endpoint", "", "host:port of the OpenTelemetry collector that is sent traces, by OTLP over gRPC without TLS; empty: none is")
+	fs.Int32Var(&f.tracingRate, "tracing-sampling-rate-per-million", 1_000_000, "how many of a million traces are sent")
 	fs.StringVar(&f.contextReserve, "context-reserve", "512Mi", "what a process's first CUDA context is charged to its share until it was measured, 0 to 16Gi, rounded up to MiB; 0 charges none")
 	fs.StringVar(&f.fatalTaint, "fatal-taint", "NoExecute", "effect of the taint of a GPU that cannot compute until it is reset: NoExecute evicts its pods, NoSchedule keeps new ones away, None only informs")
 	fs.StringVar(&f.degradedTaint, "degraded-taint", "NoSchedule", "effect of the taint of a GPU on which nothing new should be begun: NoExecute, NoSchedule or None")
@@ -85,6 +89,9 @@ func (f *flags) validate() error {
 		if !slices.Contains([]string{"NoExecute", "NoSchedule", "None"}, effect) {
 			return fmt.Errorf("--%s is %q: want NoExecute, NoSchedule or None", name, effect)
 		}
+	}
+	if err := f.validateTracing(); err != nil {
+		return err
 	}
 	_, err := f.contextMiB()
 	return err

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/transport"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -79,7 +80,12 @@ func command() *cobra.Command {
 // run serves until ctx ends.
 func run(ctx context.Context, f flags) error {
 	klog.FromContext(ctx).Info("Starting", "version", version, "node", f.nodeName, "driverRoot", f.driverRoot)
-	client, err := newClient(f.kubeconfig)
+	traces, err := startTracing(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer traces.stop()
+	client, err := newClient(f.kubeconfig, traces.requests)
 	if err != nil {
 		return err
 	}
@@ -112,6 +118,7 @@ func run(ctx context.Context, f flags) error {
 		ContextMiB:        contextMiB,
 		Watcher:           node.Watch(),
 		Taints:            f.taints(),
+		Traces:            traces.provider,
 		// Where a device plugin gives out the same GPUs, only the administrator knows whether they are the same.
 		BesideDevicePlugin: f.beside,
 	})
@@ -158,7 +165,8 @@ func install(f flags) (cdi.Layout, string, error) {
 	}, hook, nil
 }
 
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
+// newClient has each request made by what wrap makes of the transport, if it is not nil.
+func newClient(kubeconfig string, wrap transport.WrapperFunc) (kubernetes.Interface, error) {
 	load := rest.InClusterConfig
 	if kubeconfig != "" {
 		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
@@ -170,6 +178,7 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	// By default 5 requests a second, and a node may have a thousand claims to ask of. The driver limits how many it asks at
 	// a time, and the API server how many it answers.
 	config.QPS = -1
+	config.Wrap(wrap)
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "aliquot-kubelet-plugin"))
 	if err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client: %w", err)

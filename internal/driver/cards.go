@@ -2,12 +2,15 @@ package driver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -60,7 +63,11 @@ func (c *cards) card(uuid string) *card {
 }
 
 // alone runs a step exclusively, and with the locks of GPUs: those that it says it needs when it is its turn, sorted.
-func (d *Driver) alone(gpus func() []string, step func() error) error {
+func (d *Driver) alone(ctx context.Context, gpus func() []string, step func(context.Context) error) error {
+	turn := func() error {
+		trace.SpanFromContext(ctx).AddEvent("Its turn") // until here it waited for others
+		return step(ctx)
+	}
 	for {
 		var needed []string
 		if err := d.exclusively(func() error {
@@ -69,7 +76,7 @@ func (d *Driver) alone(gpus func() []string, step func() error) error {
 		}); err != nil {
 			return err
 		}
-		done, err := d.aloneOn(needed, gpus, step)
+		done, err := d.aloneOn(needed, gpus, turn)
 		if done || err != nil {
 			return err
 		}
@@ -94,10 +101,10 @@ func (d *Driver) aloneOn(locked []string, gpus func() []string, step func() erro
 
 // aside lets other steps go on while a step that runs alone asks something of its GPUs. Afterwards all may have changed but what is
 // of those.
-func (d *Driver) aside(ask func() error) error {
+func (d *Driver) aside(ctx context.Context, name string, ask func() error, attributes ...attribute.KeyValue) error {
 	d.shared.unlock()
 	d.mu.Unlock()
-	err := ask()
+	err := d.span(ctx, name, func(context.Context) error { return ask() }, attributes...)
 	d.mu.Lock()
 	lockErr := d.shared.lock()
 	if lockErr == nil {
@@ -108,11 +115,11 @@ func (d *Driver) aside(ask func() error) error {
 
 // repartition changes the mode or the partitions of a GPU that is locked. Other processes look at it before and after: one that is killed in
 // between leaves no change uncounted.
-func (d *Driver) repartition(change func(Partitioner) error) error {
+func (d *Driver) repartition(ctx context.Context, name string, change func(Partitioner) error, attributes ...attribute.KeyValue) error {
 	if err := d.shared.countPartitions(); err != nil {
 		return err
 	}
-	err := d.aside(func() error { return change(d.config.Partitioner) })
+	err := d.aside(ctx, name, func() error { return change(d.config.Partitioner) }, attributes...)
 	return errors.Join(err, d.shared.countPartitions())
 }
 

@@ -60,7 +60,7 @@ func TestDeathDuringPrepare(t *testing.T) {
 					if len(effects) != 3 {
 						t.Fatalf("prepare has %d effects, this test knows three", len(effects))
 					}
-					if err := d.exclusively(func() error { return run(effects[:k]) }); err != nil {
+					if err := d.exclusively(func() error { return run(quiet(t), effects[:k]) }); err != nil {
 						t.Fatal(err)
 					}
 					if torn {
@@ -101,7 +101,7 @@ func TestDeathDuringUnprepare(t *testing.T) {
 				if len(steps) != 4 {
 					t.Fatalf("unprepare has %d steps, this test knows four", len(steps))
 				}
-				if err := d.exclusively(func() error { return run(steps[:k]) }); err != nil {
+				if err := d.exclusively(func() error { return run(quiet(t), steps[:k]) }); err != nil {
 					t.Fatal(err)
 				}
 				recorded := k < len(steps)

@@ -17,12 +17,14 @@ import (
 // discover asks the hardware anew. When the hardware does not answer, what was known stays published, since running
 // pods hold it, but nothing is prepared until it answers again. A GPU that is being partitioned is not asked: it may not answer.
 func (d *Driver) discover(ctx context.Context) error {
-	for {
-		fresh, err := d.discoverOnce(ctx)
-		if fresh || err != nil {
-			return err
+	return d.span(ctx, "Discover", func(ctx context.Context) error {
+		for {
+			fresh, err := d.discoverOnce(ctx)
+			if fresh || err != nil {
+				return err
+			}
 		}
-	}
+	})
 }
 
 func (d *Driver) discoverOnce(ctx context.Context) (fresh bool, err error) {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,6 +77,8 @@ type Config struct {
 	Taints map[gpu.Severity]resourceapi.DeviceTaintEffect
 	// BesideDevicePlugin publishes the GPUs of a node on which a device plugin offers GPUs too.
 	BesideDevicePlugin bool
+	// Traces is where the driver tells what its work takes time for; nil: nowhere.
+	Traces trace.TracerProvider
 	// ContextMiB is what a process's first context on a GPU is charged until it was measured; 0 charges none.
 	ContextMiB uint32
 }
@@ -87,6 +90,7 @@ type Driver struct {
 	marks    marks
 	store    *cdi.Store
 	metrics  *metrics
+	tracer   trace.Tracer
 	health   *health
 	cards    cards // who has one of its locks may wait for mu, not the other way round
 	turn     turn
@@ -146,6 +150,7 @@ func New(config Config) (*Driver, error) {
 		ours:    map[slot]bool{},
 		cards:   cards{dir: filepath.Join(config.DataDir, "gpus")},
 		store:   store,
+		tracer:  newTracer(config.Traces),
 		fatal:   func(error) {},
 		ledger:  quota.NewLedger(),
 		booked:  map[types.UID]record{},

@@ -3,7 +3,6 @@ package driver
 import (
 	"errors"
 	"io/fs"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -93,12 +92,6 @@ func gauge(name, help string, read func() int, d *Driver) prometheus.Collector {
 
 // Metrics are for a /metrics endpoint.
 func (d *Driver) Metrics() prometheus.Gatherer { return d.metrics.registry }
-
-// timed measures a step whose error, if any, is known when the returned function is called.
-func timed(durations *prometheus.HistogramVec) func(error) {
-	start := time.Now()
-	return func(err error) { durations.WithLabelValues(reasonOf(err)).Observe(time.Since(start).Seconds()) }
-}
 
 // errHardware is why nothing can be prepared while the GPUs do not answer.
 var errHardware = errors.New("GPUs of this node cannot be prepared now, will be tried again")

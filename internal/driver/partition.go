@@ -2,11 +2,13 @@ package driver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -47,27 +49,27 @@ func (d *Driver) withoutOurs(device gpu.Device) gpu.Device {
 
 // makeReady brings a GPU into the mode that an allocation needs, and makes its partition unless there is one, whoever made
 // it.
-func (d *Driver) makeReady(a allocation) error {
+func (d *Driver) makeReady(ctx context.Context, a allocation) error {
 	device, ok := d.node.gpu(a.GPU)
 	if !ok {
 		return fmt.Errorf("GPU %s is not on this node now", a.GPU)
 	}
 	if a.Partition == nil {
-		if err := d.leaveMIG(device); err != nil {
+		if err := d.leaveMIG(ctx, device); err != nil {
 			return err
 		}
 	} else if !a.AdminAccess {
-		found, err := d.makePartition(a.slot())
+		found, err := d.makePartition(ctx, a.slot())
 		if err != nil {
 			return err
 		}
 		d.keep(device, found)
 	}
-	return d.findEdits(a)
+	return d.findEdits(ctx, a)
 }
 
 // findEdits asks what containers need for a device that was not there at the last discovery.
-func (d *Driver) findEdits(a allocation) error {
+func (d *Driver) findEdits(ctx context.Context, a allocation) error {
 	uuid, err := d.node.uuid(a)
 	if err != nil {
 		return err
@@ -76,10 +78,10 @@ func (d *Driver) findEdits(a allocation) error {
 		return nil
 	}
 	var edits map[string]specs.ContainerEdits
-	if err := d.aside(func() (err error) {
+	if err := d.aside(ctx, "ReadEdits", func() (err error) {
 		_, edits, err = d.config.Hardware.Edits([]string{uuid})
 		return err
-	}); err != nil {
+	}, semconv.HwID(uuid)); err != nil {
 		return err
 	}
 	d.node.edits = maps.Clone(d.node.edits)
@@ -88,9 +90,9 @@ func (d *Driver) findEdits(a allocation) error {
 }
 
 // makePartition gives the partition that is in a slot, and makes it if it must. One that we began to make is completed.
-func (d *Driver) makePartition(s slot) (gpu.Partition, error) {
+func (d *Driver) makePartition(ctx context.Context, s slot) (gpu.Partition, error) {
 	if !d.ours[s] {
-		found, ok, err := d.findPartition(s)
+		found, ok, err := d.findPartition(ctx, s)
 		if err != nil {
 			return gpu.Partition{}, err
 		}
@@ -106,25 +108,25 @@ func (d *Driver) makePartition(s slot) (gpu.Partition, error) {
 		d.ours[s] = true
 	}
 	var made gpu.Partition
-	err := d.repartition(func(partitioner Partitioner) (err error) {
+	err := d.repartition(ctx, "CreatePartition", func(partitioner Partitioner) (err error) {
 		made, err = partitioner.CreatePartition(s.gpu, s.profile, s.placement)
 		return err
-	})
+	}, slotAttributes(s)...)
 	if err == nil {
 		return made, nil
 	}
 	// What is not there is nobody's: who comes next must not be taken for us.
-	if _, there, findErr := d.findPartition(s); findErr == nil && !there {
+	if _, there, findErr := d.findPartition(ctx, s); findErr == nil && !there {
 		err = errors.Join(err, d.disown(s))
 	}
 	return gpu.Partition{}, err
 }
 
-func (d *Driver) findPartition(s slot) (found gpu.Partition, ok bool, err error) {
-	err = d.aside(func() (err error) {
+func (d *Driver) findPartition(ctx context.Context, s slot) (found gpu.Partition, ok bool, err error) {
+	err = d.aside(ctx, "FindPartition", func() (err error) {
 		found, ok, err = d.config.Partitioner.FindPartition(s.gpu, s.profile, s.placement)
 		return err
-	})
+	}, slotAttributes(s)...)
 	return found, ok, err
 }
 
@@ -138,22 +140,23 @@ func (d *Driver) disown(s slot) error {
 
 // restore is makeReady for a claim that was prepared before: what is known to be there since the last discovery is not
 // asked for again.
-func (d *Driver) restore(a allocation) error {
+func (d *Driver) restore(ctx context.Context, a allocation) error {
 	if _, err := d.node.uuid(a); err == nil && a.Partition != nil {
-		return d.findEdits(a)
+		return d.findEdits(ctx, a)
 	}
-	return d.makeReady(a)
+	return d.makeReady(ctx, a)
 }
 
 // errMode is wrapped where a GPU is partitioned that is to be shared.
 var errMode = errors.New("is partitioned and cannot be shared")
 
 // leaveMIG turns MIG mode off if that takes no reset. Partitions keep it on, and are then the error.
-func (d *Driver) leaveMIG(device gpu.Device) error {
+func (d *Driver) leaveMIG(ctx context.Context, device gpu.Device) error {
 	if device.MIG == nil || !device.MIG.Enabled {
 		return nil
 	}
-	if err := d.repartition(func(p Partitioner) error { return p.SetMIGMode(device.UUID, false) }); err != nil {
+	leave := func(p Partitioner) error { return p.SetMIGMode(device.UUID, false) }
+	if err := d.repartition(ctx, "LeaveMIGMode", leave, semconv.HwID(device.UUID)); err != nil {
 		return fmt.Errorf("GPU %s %w: %w", device.UUID, errMode, err)
 	}
 	d.changed(device, func(m *gpu.MIG) { m.Enabled = false })
@@ -187,10 +190,10 @@ func (d *Driver) changed(device gpu.Device, change func(*gpu.MIG)) {
 }
 
 // removePartitions removes the partitions of a claim that are ours and that no other claim has a share of.
-func (d *Driver) removePartitions(uid string) error {
+func (d *Driver) removePartitions(ctx context.Context, uid string) error {
 	for _, a := range d.booked[types.UID(uid)].Allocations {
 		if s := a.slot(); d.ours[s] && !d.needed(s, types.UID(uid)) {
-			if err := d.removePartition(s); err != nil {
+			if err := d.removePartition(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -199,9 +202,10 @@ func (d *Driver) removePartitions(uid string) error {
 }
 
 // removePartition is done with a GPU that is lost: its partitions are gone with it.
-func (d *Driver) removePartition(s slot) error {
+func (d *Driver) removePartition(ctx context.Context, s slot) error {
 	if _, ok := d.node.gpu(s.gpu); ok || d.node.err != nil || d.node.devices == nil {
-		if err := d.repartition(func(p Partitioner) error { return p.DestroyPartition(s.gpu, s.profile, s.placement) }); err != nil {
+		destroy := func(p Partitioner) error { return p.DestroyPartition(s.gpu, s.profile, s.placement) }
+		if err := d.repartition(ctx, "DestroyPartition", destroy, slotAttributes(s)...); err != nil {
 			return err
 		}
 	}
@@ -209,7 +213,7 @@ func (d *Driver) removePartition(s slot) error {
 	d.changed(device, func(m *gpu.MIG) {
 		m.Partitions = slices.DeleteFunc(m.Partitions, func(p gpu.Partition) bool { return p.At(s.profile, s.placement) })
 	})
-	d.leaveIdleMIG(s.gpu)
+	d.leaveIdleMIG(ctx, s.gpu)
 	return d.disown(s)
 }
 
@@ -240,7 +244,7 @@ func (d *Driver) unneeded() []slot {
 }
 
 // removeUnneeded removes them, one GPU at a time.
-func (d *Driver) removeUnneeded() error {
+func (d *Driver) removeUnneeded(ctx context.Context) error {
 	var all []slot
 	if err := d.exclusively(func() error {
 		all = d.unneeded()
@@ -250,9 +254,9 @@ func (d *Driver) removeUnneeded() error {
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, d.alone(func() []string { return []string{s.gpu} }, func() error {
+		errs = append(errs, d.alone(ctx, func() []string { return []string{s.gpu} }, func(ctx context.Context) error {
 			if slices.Contains(d.unneeded(), s) {
-				return d.removePartition(s)
+				return d.removePartition(ctx, s)
 			}
 			return nil
 		}))
@@ -261,13 +265,13 @@ func (d *Driver) removeUnneeded() error {
 }
 
 // leaveIdleMIG turns MIG mode off on a GPU that has no partition left. If that fails, the first share of it tries again.
-func (d *Driver) leaveIdleMIG(uuid string) {
+func (d *Driver) leaveIdleMIG(ctx context.Context, uuid string) {
 	device, ok := d.node.gpu(uuid)
 	if !ok || device.MIG == nil || !device.MIG.Switchable || len(device.MIG.Partitions) > 0 {
 		return
 	}
-	if err := d.leaveMIG(device); err != nil {
-		klog.Background().Error(err, "Leave MIG mode", "gpu", uuid)
+	if err := d.leaveMIG(ctx, device); err != nil {
+		klog.FromContext(ctx).Error(err, "Leave MIG mode", "gpu", uuid)
 	}
 }
 

@@ -25,13 +25,13 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(claim), "uid", claim.UID)
-		done := timed(d.metrics.prepare)
 		var devices []kubeletplugin.Device
-		err := d.alone(d.cardsOf(claim.UID, claim), func() (err error) {
-			devices, err = d.prepare(claim)
-			return err
-		})
-		done(err)
+		err := d.timed(ctx, d.metrics.prepare, "Prepare", func(ctx context.Context) error {
+			return d.alone(ctx, d.cardsOf(claim.UID, claim), func(ctx context.Context) (err error) {
+				devices, err = d.prepare(ctx, claim)
+				return err
+			})
+		}, claimAttributes(claim.Namespace, claim.Name, claim.UID)...)
 		if err != nil {
 			logger.Error(err, "Prepare")
 			results[claim.UID] = kubeletplugin.PrepareResult{Err: err}
@@ -49,9 +49,9 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "uid", claim.UID)
-		done := timed(d.metrics.unprepare)
-		err := d.alone(d.cardsOf(claim.UID, nil), func() error { return d.unprepare(string(claim.UID)) })
-		done(err)
+		err := d.timed(ctx, d.metrics.unprepare, "Unprepare", func(ctx context.Context) error {
+			return d.alone(ctx, d.cardsOf(claim.UID, nil), func(ctx context.Context) error { return d.unprepare(ctx, string(claim.UID)) })
+		}, claimAttributes(claim.Namespace, claim.Name, claim.UID)...)
 		if err != nil {
 			logger.Error(err, "Unprepare")
 		} else {
@@ -64,16 +64,16 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 }
 
 // prepare runs alone.
-func (d *Driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	planned, err := d.accept(claim)
 	if err != nil || len(planned.Allocations) == 0 {
 		return nil, err
 	}
-	if err := d.reserve(planned); err != nil {
+	if err := d.span(ctx, "WriteRecord", func(context.Context) error { return d.reserve(planned) }); err != nil {
 		return nil, err
 	}
-	d.clearTheWay(planned)
-	if err := run(d.effects(planned, d.makeReady)); err != nil {
+	d.clearTheWay(ctx, planned)
+	if err := run(ctx, d.traced(d.effects(planned, d.makeReady))); err != nil {
 		return nil, err
 	}
 	d.settled(string(claim.UID))
@@ -135,61 +135,51 @@ func (d *Driver) reserve(planned record) error {
 	return nil
 }
 
-// run does what effects or undoing list.
-func run(effects []func() error) error {
-	for _, effect := range effects {
-		if err := effect(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // effects are what prepare does once the record is on disk, in this order. After any of them the plugin may die: the
 // record names the claim, so that a restart repeats all of them or undoes them, and the kubelet starts no container
 // before all are done. When one fails, record and booking stay: the claim is still allocated here, and what is half done
 // is finished by the kubelet's next try or removed by its unprepare.
-func (d *Driver) effects(r record, makeReady func(allocation) error) []func() error {
+func (d *Driver) effects(r record, makeReady func(context.Context, allocation) error) []step {
 	var claim cdi.Claim
-	return []func() error{
+	return []step{
 		// A partition that we make is marked first, and removed when no record names it.
-		func() error {
+		{"MakeReady", func(ctx context.Context) error {
 			for _, a := range r.Allocations {
-				if err := makeReady(a); err != nil {
+				if err := makeReady(ctx, a); err != nil {
 					return err
 				}
 			}
 			return nil
-		},
+		}},
 		// Share files alone are harmless: nothing mounts them.
-		func() (err error) {
+		{"WriteShares", func(context.Context) (err error) {
 			if claim, err = d.render(r); err != nil {
 				return err
 			}
 			return d.store.WriteShares(claim)
-		},
+		}},
 		// The spec comes last: where it is, all it mounts is there.
-		func() error { return d.store.WriteSpec(claim) },
+		{"WriteSpec", func(context.Context) error { return d.store.WriteSpec(claim) }},
 	}
 }
 
 // undoing is what unprepare does, in this order: no new container may start with a share once its files go, and the
 // record goes last, so that a crash in between is continued at the next start.
-func (d *Driver) undoing(uid string) []func() error {
-	return []func() error{
-		func() error { return d.store.RemoveSpec(uid) },
-		func() error { return d.removePartitions(uid) },
-		func() error { return d.store.RemoveShares(uid) },
-		func() error { return d.records.remove(uid) },
+func (d *Driver) undoing(uid string) []step {
+	return []step{
+		{"RemoveSpec", func(context.Context) error { return d.store.RemoveSpec(uid) }},
+		{"RemovePartitions", func(ctx context.Context) error { return d.removePartitions(ctx, uid) }},
+		{"RemoveShares", func(context.Context) error { return d.store.RemoveShares(uid) }},
+		{"RemoveRecord", func(context.Context) error { return d.records.remove(uid) }},
 	}
 }
 
 // unprepare runs alone.
-func (d *Driver) unprepare(uid string) error {
+func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	if _, err := d.records.read(uid); errors.Is(err, errNewer) {
 		return err // who knows what else it holds
 	}
-	if err := run(d.undoing(uid)); err != nil {
+	if err := run(ctx, d.traced(d.undoing(uid))); err != nil {
 		return err
 	}
 	d.ledger.Release(types.UID(uid))
@@ -217,20 +207,20 @@ func (d *Driver) tidy(ctx context.Context) {
 	if !untidy {
 		return
 	}
-	if err := d.removeUnneeded(); err != nil {
+	if err := d.removeUnneeded(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Remove partitions that belong to no claim")
 	}
 }
 
 // clearTheWay removes partitions of ours that belong to no claim from the GPUs of one.
-func (d *Driver) clearTheWay(r record) {
+func (d *Driver) clearTheWay(ctx context.Context, r record) {
 	gpus := d.partitioned(r.Allocations)
 	for _, s := range d.unneeded() {
 		if !slices.Contains(gpus, s.gpu) {
 			continue
 		}
-		if err := d.removePartition(s); err != nil {
-			klog.Background().Error(err, "Remove a partition that belongs to no claim", "gpu", s.gpu)
+		if err := d.removePartition(ctx, s); err != nil {
+			klog.FromContext(ctx).Error(err, "Remove a partition that belongs to no claim", "gpu", s.gpu)
 		}
 	}
 }

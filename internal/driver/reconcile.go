@@ -85,6 +85,8 @@ const apiPatience = 10 * time.Second
 // files, and nothing is left that belongs to no claim. What cannot be decided now, because the API or the hardware does
 // not answer, is left as it is until the next time.
 func (d *Driver) reconcile(ctx context.Context) {
+	ctx, span := d.tracer.Start(ctx, "Reconcile")
+	defer span.End()
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
@@ -99,7 +101,8 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 	for answer := range d.askAhead(ctx, good) {
 		uid := answer.uid
-		if err := d.reconcileClaim(ctx, answer); err != nil {
+		if err := d.span(ctx, "ReconcileClaim", func(ctx context.Context) error { return d.reconcileClaim(ctx, answer) },
+			claimAttributes(answer.record.Namespace, answer.record.Name, types.UID(uid))...); err != nil {
 			d.metrics.mended.WithLabelValues(actionFailed).Inc()
 			logger.Error(err, "Reconcile", "uid", uid)
 		}
@@ -110,7 +113,7 @@ func (d *Driver) reconcile(ctx context.Context) {
 	if err := d.exclusively(func() error { return d.removeOrphans(ctx) }); err != nil {
 		logger.Error(err, "Remove what belongs to no claim")
 	}
-	if err := d.removeUnneeded(); err != nil {
+	if err := d.removeUnneeded(ctx); err != nil {
 		logger.Error(err, "Remove partitions that belong to no claim")
 	}
 	d.mu.Lock()
@@ -172,7 +175,7 @@ func (d *Driver) reconcileClaim(ctx context.Context, a answer) error {
 			return err
 		}
 	}
-	return d.alone(func() []string { return d.partitioned(a.record.Allocations) }, func() error { return d.settle(ctx, a) })
+	return d.alone(ctx, func() []string { return d.partitioned(a.record.Allocations) }, func(ctx context.Context) error { return d.settle(ctx, a) })
 }
 
 // settle is the part of reconcileClaim that changes something.
@@ -183,12 +186,12 @@ func (d *Driver) settle(ctx context.Context, a answer) error {
 	}
 	if !a.live && unknown == nil {
 		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
-		return d.count(actionUnprepared, d.unprepare(uid))
+		return d.count(actionUnprepared, d.unprepare(ctx, uid))
 	}
 	if d.node.err != nil {
 		return unknown
 	}
-	err := run(d.effects(r, d.restore))
+	err := run(ctx, d.effects(r, d.restore))
 	if errors.Is(err, errMode) || err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
 		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
@@ -240,7 +243,7 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 	}
 	var errs []error
 	for _, uid := range lost {
-		if err := d.alone(d.cardsOf(types.UID(uid), here[uid]), func() error { return d.rebuild(uid, here[uid]) }); err != nil {
+		if err := d.alone(ctx, d.cardsOf(types.UID(uid), here[uid]), func(ctx context.Context) error { return d.rebuild(ctx, uid, here[uid]) }); err != nil {
 			errs = append(errs, fmt.Errorf("claim %s: %w", uid, err))
 		}
 	}
@@ -248,7 +251,7 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 }
 
 // rebuild settles one lost claim, nil if it is not here any more.
-func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
+func (d *Driver) rebuild(ctx context.Context, uid string, claim *resourceapi.ResourceClaim) error {
 	if !d.lost[uid] {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
@@ -256,9 +259,9 @@ func (d *Driver) rebuild(uid string, claim *resourceapi.ResourceClaim) error {
 		if err := d.inUse(record{UID: types.UID(uid)}); err != nil {
 			return err
 		}
-		return d.count(actionUnprepared, d.unprepare(uid))
+		return d.count(actionUnprepared, d.unprepare(ctx, uid))
 	}
-	_, err := d.prepare(claim)
+	_, err := d.prepare(ctx, claim)
 	return d.count(actionRebuilt, err)
 }
 
@@ -297,7 +300,7 @@ func (d *Driver) removeOrphans(ctx context.Context) error {
 			continue
 		}
 		klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
-		errs = append(errs, d.count(actionOrphan, d.unprepare(uid)))
+		errs = append(errs, d.count(actionOrphan, d.unprepare(ctx, uid)))
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestAProcessDiesBesideAnother(t *testing.T) {
 // dieAt does the first k things of a prepare or unprepare.
 func dieAt(d *Driver, claim *resourceapi.ResourceClaim, k int, undo bool) error {
 	if undo {
-		return run(d.undoing(string(claim.UID))[:k])
+		return run(context.Background(), d.undoing(string(claim.UID))[:k])
 	}
 	planned, err := d.accept(claim)
 	if err != nil {
@@ -132,5 +133,5 @@ func dieAt(d *Driver, claim *resourceapi.ResourceClaim, k int, undo bool) error 
 	if err := d.reserve(planned); err != nil {
 		return err
 	}
-	return run(d.effects(planned, d.makeReady)[:k])
+	return run(context.Background(), d.effects(planned, d.makeReady)[:k])
 }
