@@ -249,8 +249,7 @@ func (c *Cluster) StartNode(ctx context.Context, node string) error {
 }
 
 // KillOnNode kills a program of a node, kubelet or containerd, and starts it
-// again. It does not wait until that serves. A kubelet ends at its start where
-// there is no containerd.
+// again. It does not wait until that serves.
 func (c *Cluster) KillOnNode(ctx context.Context, node, program string) error {
 	return killAndStart(ctx, c.nodeControl(node), program)
 }

@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"aliquot.dev/aliquot/e2e/cluster/image"
 )
@@ -60,6 +65,31 @@ func (c *Cluster) OnNode(ctx context.Context, node string, argv ...string) (stri
 		return "", err
 	}
 	return output(cmd)
+}
+
+// Listen takes connections at a TCP port of all nodes.
+func (c *Cluster) Listen(port int) (net.Listener, error) {
+	root, err := c.NodeRoot(c.Nodes()[0])
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := os.Open(filepath.Join(filepath.Dir(root), "ns", "net"))
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	var listener net.Listener
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread that enters the nodes' network ends with this
+		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
+		}
+		done <- err
+	}()
+	err = <-done
+	return listener, err
 }
 
 // NodeRoot is where this machine sees a node's file system while the node runs.

@@ -1,14 +1,17 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"aliquot.dev/aliquot/e2e/cluster/internal/supervise"
 )
@@ -68,25 +71,29 @@ func runNode(dir, name string) error {
 	if err := set.Add(containerdProcess()); err != nil {
 		return err
 	}
-	go func() {
-		awaitContainerd()
-		if err := set.Add(kubeletProcess(p.Nodes[index], index)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}()
+	if err := set.Add(kubeletProcess(p.Nodes[index], index)); err != nil {
+		return err
+	}
 	return set.Serve(control)
 }
 
-// awaitContainerd asks until containerd takes connections: a kubelet that
-// finds none ends.
-func awaitContainerd() {
-	for ; ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("unix", "/run/containerd/containerd.sock")
-		if err == nil {
-			conn.Close()
-			return
-		}
+// runKubelet becomes the kubelet once containerd answers it, before which a
+// kubelet ends at its start.
+func runKubelet(args []string) error {
+	conn, err := grpc.NewClient("unix:/run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
 	}
+	for {
+		// Its request has no fields, and nothing of the answer is needed.
+		err := conn.Invoke(context.Background(), "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
+		if err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	conn.Close()
+	return unix.Exec(nodePrograms+"/kubelet", append([]string{"kubelet"}, args...), os.Environ())
 }
 
 func containerdProcess() supervise.Process {
@@ -108,6 +115,7 @@ func kubeletProcess(node Node, index int) supervise.Process {
 		args = append(args, "--node-labels="+labels[1:])
 	}
 	process := nodeProgram("kubelet", args...)
+	process.Path, process.Args[0] = self, kubeletName
 	process.Grace = 10 * time.Second
 	return process
 }

@@ -12,6 +12,7 @@ const (
 	initName     = "aliquot-init"
 	nodeName     = "aliquot-node"
 	nodeInitName = "aliquot-node-init"
+	kubeletName  = "aliquot-kubelet"
 
 	self = "/proc/self/exe"
 )
@@ -35,6 +36,8 @@ func Reexec() {
 		run = func() error { return enterNode(os.Args[1], os.Args[2]) }
 	case nodeInitName:
 		run = func() error { return runNode(os.Args[1], os.Args[2]) }
+	case kubeletName:
+		run = func() error { return runKubelet(os.Args[1:]) }
 	default:
 		return
 	}
