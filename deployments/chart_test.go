@@ -254,7 +254,8 @@ func TestDaemonSetFlagsAndDirectories(t *testing.T) {
 			if len(pod.Volumes) != len(plugin.VolumeMounts) {
 				t.Errorf("%d volumes, %d mounts", len(pod.Volumes), len(plugin.VolumeMounts))
 			}
-			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v", "node-name", "pod-uid", "https-proxy"} {
+			for _, name := range []string{"health-address", "context-reserve", "beside-device-plugin", "fatal-taint", "degraded-taint", "v", "node-name", "pod-uid", "https-proxy",
+				"node-ip", "tracing-endpoint", "tracing-sampling-rate-per-million"} {
 				delete(flags, name)
 			}
 			if len(flags) != len(want)+1 {

@@ -33,6 +33,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{name: "context reserve without a unit that the plugin knows", set: "contextReserve=half", want: []string{"/contextReserve", "half"}},
 		{name: "effect that taints do not have", set: "healthTaints.fatal=PreferNoSchedule", want: []string{"/healthTaints/fatal", "NoExecute"}},
 		{name: "negative context reserve", set: "contextReserve=-1", want: []string{"/contextReserve", "minimum"}},
+		{name: "collector by URL", set: "tracing.endpoint=http://collector:4317", want: []string{"/tracing/endpoint", "http://collector:4317"}},
+		{name: "more traces than there are", set: "tracing.samplingRatePerMillion=1000001", want: []string{"/tracing/samplingRatePerMillion", "maximum"}},
 		{name: "tag in the repository", set: "image.repository=example.com/plugin:v1", want: []string{"/image/repository"}},
 		{name: "pull policy", set: "image.pullPolicy=Sometimes", want: []string{"/image/pullPolicy", "IfNotPresent"}},
 		{name: "verbosity", set: "logVerbosity=debug", want: []string{"/logVerbosity", "debug"}},

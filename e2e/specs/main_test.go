@@ -52,6 +52,7 @@ var settings = []string{
 	"--set", "kubeletPlugin.containers.plugin.env[0].name=DISCOVERY_INTERVAL",
 	"--set", "kubeletPlugin.containers.plugin.env[0].value=2s",
 	"--set", "kubeletPlugin.updateStrategy.rollingUpdate.maxSurge=100%",
+	"--set-string", "tracing.endpoint=$(NODE_IP):" + fmt.Sprint(tracesPort),
 }
 
 // world is the one cluster of all specs, started by the first that asks.
@@ -63,7 +64,11 @@ var world = sync.OnceValues(func() (*scenario.World, error) {
 			some = append(some, node)
 		}
 	}
-	return scenario.Start(context.Background(), os.Stderr, some, settings...)
+	w, err := scenario.Start(context.Background(), os.Stderr, some, settings...)
+	if err != nil {
+		return w, err
+	}
+	return w, spans.listen(w.Cluster)
 })
 
 var started bool

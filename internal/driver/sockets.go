@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -59,6 +60,7 @@ func (d *Driver) serve(ctx context.Context) error {
 			kubeletplugin.PluginDataDirectoryPath(d.config.DataDir),
 			kubeletplugin.PluginSocket(d.serviceSocket()),
 			kubeletplugin.CDIDirectory(d.config.Layout.SpecDir),
+			kubeletplugin.GRPCInterceptor(d.tracedCall),
 			kubeletplugin.GRPCInterceptor(d.whole),
 			kubeletplugin.GRPCInterceptor(d.registered),
 			kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
@@ -102,6 +104,15 @@ func (d *Driver) whole(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 	}
 	defer d.calls.RUnlock()
 	return handle(ctx, request)
+}
+
+// tracedCall has a span for each of the kubelet's calls, named as its method: what the library does is in it too.
+func (d *Driver) tracedCall(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	err = d.span(ctx, path.Base(info.FullMethod), func(ctx context.Context) error {
+		answer, err = handle(ctx, request)
+		return err
+	})
+	return answer, err
 }
 
 // awaitUnaware waits for the end of a plugin that serves this node and may know nothing of others: one of a version before there were

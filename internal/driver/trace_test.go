@@ -148,7 +148,9 @@ func TestEverySpanEnds(t *testing.T) {
 	_ = d.discover(quiet(t))
 	d.reconcile(quiet(t))
 	for _, span := range recorder.Started() {
-		if !slices.ContainsFunc(recorder.Ended(), func(ended sdktrace.ReadOnlySpan) bool { return ended.SpanContext().SpanID() == span.SpanContext().SpanID() }) {
+		if !slices.ContainsFunc(recorder.Ended(), func(ended sdktrace.ReadOnlySpan) bool {
+			return ended.SpanContext().SpanID() == span.SpanContext().SpanID()
+		}) {
 			t.Errorf("span %s never ends", span.Name())
 		}
 	}
