@@ -117,7 +117,7 @@ type Driver struct {
 	untidy    bool                           // there may be partitions of nobody
 	published *resourceslice.DriverResources // nil until something was
 	slices    *resourceslice.Controller      // only Start uses it; nil while nothing is published
-	lost      map[string]bool                // UIDs of claims whose record could not be read and was not yet rebuilt
+	lost      map[string]loss                // by UID, claims that are here by their files and have no record that could be read
 
 	reconfiguring atomic.Bool            // an administrator is changing the node's partitions
 	wake          chan struct{}          // asks Start for a discovery at once
@@ -154,7 +154,7 @@ func New(config Config) (*Driver, error) {
 		fatal:   func(error) {},
 		ledger:  quota.NewLedger(),
 		booked:  map[types.UID]record{},
-		lost:    map[string]bool{},
+		lost:    map[string]loss{},
 		wake:    make(chan struct{}, 1),
 		again:   make(chan struct{}, 1),
 	}

@@ -333,7 +333,7 @@ func (m *model) reconciled() {
 // settleLost is what a prepare ought to do first: what was found out to be lost is rebuilt or forgotten.
 func (m *model) settleLost() {
 	for uid := range maps.Clone(m.spoilt) {
-		if m.hardware.err == nil && m.driver.lost[uid] {
+		if m.hardware.err == nil && m.driver.isLost(uid) {
 			m.settle(uid)
 		}
 	}

@@ -192,7 +192,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 // settled notes that a claim's record is right again, or not needed any more. While one is lost nobody knows whose its
 // partitions are; with the last of them those of nobody can go.
 func (d *Driver) settled(uid string) {
-	if d.lost[uid] {
+	if d.isLost(uid) {
 		delete(d.lost, uid)
 		d.untidy = len(d.lost) == 0
 	}

@@ -25,8 +25,8 @@ func (d *Driver) loadRecords() error {
 	return d.exclusively(d.load)
 }
 
-// load books what is prepared. A record that cannot be read is set aside; reconcile rebuilds it from the API, and until then what
-// it was known to hold stays booked.
+// load books what is prepared. A record that cannot be read is set aside; reconcile rebuilds it from the API, as it does one that is missing,
+// and until then what it was known to hold stays booked.
 func (d *Driver) load() error {
 	if err := d.records.sweep(); err != nil {
 		return err
@@ -41,21 +41,36 @@ func (d *Driver) load() error {
 	}
 	clear(d.lost)
 	for _, uid := range corrupt {
-		d.lost[uid] = true
+		d.lost[uid] = unreadable
 	}
 	for _, uid := range good {
 		if err := d.loadRecord(uid); err != nil {
 			return err
 		}
 	}
+	d.missRecords(good)
 	for uid := range d.booked {
-		if !d.lost[string(uid)] && !slices.Contains(good, string(uid)) {
+		if !d.isLost(string(uid)) && !slices.Contains(good, string(uid)) {
 			d.ledger.Release(uid)
 			delete(d.booked, uid)
 		}
 	}
 	d.follow()
 	return nil
+}
+
+// missRecords finds specs and share files of claims that have no record. Only the API can tell whether containers may start
+// with them, or have.
+func (d *Driver) missRecords(recorded []string) {
+	stored, err := d.store.Claims()
+	if err != nil {
+		klog.Background().Error(err, "Look for files without a record")
+	}
+	for _, uid := range stored {
+		if !d.isLost(uid) && !slices.Contains(recorded, uid) {
+			d.lost[uid] = missing
+		}
+	}
 }
 
 func (d *Driver) loadRecord(uid string) error {
@@ -73,7 +88,7 @@ func (d *Driver) loadRecord(uid string) error {
 	}
 	klog.Background().Error(err, "Record is set aside and rebuilt from the API", "uid", uid)
 	d.warnNode("RecordCorrupt", "Restore", "%v; it is set aside and rebuilt from the API", err)
-	d.lost[uid] = true
+	d.lost[uid] = unreadable
 	return d.count(actionSetAside, d.records.setAside(uid))
 }
 
@@ -109,9 +124,6 @@ func (d *Driver) reconcile(ctx context.Context) {
 	}
 	if err := d.rebuildLost(ctx); err != nil {
 		logger.Error(err, "Rebuild records")
-	}
-	if err := d.exclusively(func() error { return d.removeOrphans(ctx) }); err != nil {
-		logger.Error(err, "Remove what belongs to no claim")
 	}
 	if err := d.removeUnneeded(ctx); err != nil {
 		logger.Error(err, "Remove partitions that belong to no claim")
@@ -224,8 +236,18 @@ func (a allocation) is(result resourceapi.DeviceRequestAllocationResult) bool {
 		result.Request == a.Request && (result.ShareID == nil && a.ShareID == "" || result.ShareID != nil && *result.ShareID == a.ShareID)
 }
 
-// rebuildLost prepares the claims anew whose record was corrupt, and unprepares those that the API does not have or has
-// moved elsewhere: only a list can tell, since the record's name is all that is left.
+// loss is why a claim has no record.
+type loss int
+
+const (
+	unreadable loss = iota + 1 // it was set aside
+	missing                    // as after a loss of power that only took the record
+)
+
+func (d *Driver) isLost(uid string) bool { return d.lost[uid] != 0 }
+
+// rebuildLost prepares the claims anew that have no record, and unprepares those that the API does not have or has
+// moved elsewhere: only a list can tell, since the UID is all that is left.
 func (d *Driver) rebuildLost(ctx context.Context) error {
 	lost := d.lostClaims()
 	if len(lost) == 0 {
@@ -252,14 +274,23 @@ func (d *Driver) rebuildLost(ctx context.Context) error {
 
 // rebuild settles one lost claim, nil if it is not here any more.
 func (d *Driver) rebuild(ctx context.Context, uid string, claim *resourceapi.ResourceClaim) error {
-	if !d.lost[uid] {
+	why := d.lost[uid]
+	if why == 0 {
 		return nil // the kubelet prepared or unprepared it while the API was asked
 	}
 	if claim == nil {
 		if err := d.inUse(record{UID: types.UID(uid)}); err != nil {
 			return err
 		}
-		return d.count(actionUnprepared, d.unprepare(ctx, uid))
+		action := actionUnprepared
+		if why == missing {
+			action = actionOrphan
+			klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
+		}
+		return d.count(action, d.unprepare(ctx, uid))
+	}
+	if why == missing {
+		d.warnNode("RecordMissing", "Restore", "claim %s/%s (uid %s) is prepared here and has no record; it is made again from the API", claim.Namespace, claim.Name, uid)
 	}
 	_, err := d.prepare(ctx, claim)
 	return d.count(actionRebuilt, err)
@@ -281,28 +312,6 @@ func (d *Driver) lostClaims() []string {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(d.lost))
-}
-
-// removeOrphans removes specs and share files of claims that have no record. The files of a claim whose record is yet
-// to be rebuilt stay: its containers may restart with them.
-func (d *Driver) removeOrphans(ctx context.Context) error {
-	recorded, _, err := d.records.uids()
-	if err != nil {
-		return err
-	}
-	stored, err := d.store.Claims()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, uid := range stored {
-		if d.lost[uid] || slices.Contains(recorded, uid) {
-			continue
-		}
-		klog.FromContext(ctx).Info("Removing files that belong to no claim", "uid", uid)
-		errs = append(errs, d.count(actionOrphan, d.unprepare(ctx, uid)))
-	}
-	return errors.Join(errs...)
 }
 
 // count counts an action that succeeded, and returns what it returned.

@@ -75,6 +75,67 @@ func TestCorruptRecordIsSetAsideAndRebuilt(t *testing.T) {
 	}
 }
 
+// TestMissingRecordIsMadeAgain: what containers have mounted stays as it is.
+func TestMissingRecordIsMadeAgain(t *testing.T) {
+	for when, restart := range map[string]bool{"before a start": true, "while running": false} {
+		t.Run(when, func(t *testing.T) {
+			r := newRig(t, "h100x8")
+			d := r.start(t)
+			claim, other := claimOf("c", share("gpu", "gpu-0", "s1", "60Gi", "0")), claimOf("other", share("gpu", "gpu-0", "s2", "60Gi", "0"))
+			r.allocate(t, claim, other)
+			first := mustPrepare(t, d, claim)
+			wantSpecs, wantShares := onDisk(t, d)
+			if err := os.Remove(d.records.path("c-uid")); err != nil {
+				t.Fatal(err)
+			}
+			r.apiErr = errors.New("connection refused")
+			if restart {
+				d = r.start(t)
+			}
+			d.reconcile(quiet(t))
+			gotSpecs, gotShares := onDisk(t, d)
+			if diff := cmp.Diff(wantSpecs, gotSpecs) + cmp.Diff(wantShares, gotShares); diff != "" {
+				t.Fatalf("files of the claim while the API is away (-before +after):\n%s", diff)
+			}
+			r.apiErr = nil
+			if _, err := prepare(t, d, other); !errors.Is(err, quota.ErrOvercommitted) {
+				t.Errorf("what the claim holds is given out again: %v", err)
+			}
+			checkInvariant(t, d)
+			if diff := cmp.Diff(first, mustPrepare(t, d, claim)); diff != "" {
+				t.Errorf("replayed (-first +now):\n%s", diff)
+			}
+			want := []string{"Warning RecordMissing claim default/c (uid c-uid) is prepared here and has no record; it is made again from the API"}
+			if diff := cmp.Diff(want, r.told()); diff != "" {
+				t.Errorf("Events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFilesOfAClaimThatIsGoneAreKeptWhileAProcessUsesThem: also where nothing else tells of the claim.
+func TestFilesOfAClaimThatIsGoneAreKeptWhileAProcessUsesThem(t *testing.T) {
+	r := newRig(t, "h100x8")
+	d := r.start(t)
+	claim := claimOf("c", share("gpu", "gpu-0", "s1", "60Gi", "0"))
+	mustPrepare(t, d, claim)
+	process := hold(t, d, "c-uid")
+	if err := os.Remove(d.records.path("c-uid")); err != nil {
+		t.Fatal(err)
+	}
+	d = r.start(t)
+	if specs, shares := onDisk(t, d); len(specs) == 0 || len(shares) == 0 {
+		t.Error("the files are gone that a process uses")
+	}
+	_ = process.Close()
+	d.reconcile(quiet(t))
+	checkInvariant(t, d)
+	nothingLeft(t, r)
+	if got := counts(t, d)["reconcile_actions_total orphan_removed"]; got != 1 {
+		t.Errorf("%v orphans counted", got)
+	}
+}
+
 func TestCorruptRecordWhileTheAPIIsDown(t *testing.T) {
 	r := newRig(t, "h100x8")
 	d := r.start(t)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/types"
 
 	"aliquot.dev/aliquot/internal/gpu"
@@ -68,7 +67,9 @@ var errCorrupt = errors.New("record cannot be read")
 // errNewer is wrapped by read for a record of a later version than this one, as after a downgrade. It is nobody's but that version's.
 var errNewer = errors.New("was prepared by a newer plugin")
 
-// write stores a record whole or not at all. A loss of power may take back the last writes; it takes the containers too.
+// write stores a record whole or not at all, whenever the plugin dies. It does not wait for the disk, which takes longer than all else of a
+// prepare: a loss of power may take or tear the last records, but takes the containers too, and none starts again before the kubelet has
+// had its claim prepared anew.
 func (rs records) write(r record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -80,10 +81,26 @@ func (rs records) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("write record of claim %s: %w", r.UID, err)
 	}
-	if err := renameio.WriteFile(rs.path(string(r.UID)), data, 0o600, renameio.WithTempDir(rs.dir)); err != nil {
+	if err := replace(rs.path(string(r.UID)), data); err != nil {
 		return fmt.Errorf("write record of claim %s: %w", r.UID, err)
 	}
 	return nil
+}
+
+// replace is like renameio.WriteFile, which waits for the disk too.
+func replace(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // or the next start sweeps it
+	}
+	return err
 }
 
 // read returns fs.ErrNotExist for a claim without a record. Of a record of a later version it returns what it understands.
