@@ -198,16 +198,32 @@ func (d *Driver) settle(ctx context.Context, a answer) error {
 	}
 	if !a.live && unknown == nil {
 		klog.FromContext(ctx).Info("Claim is gone", "claim", klog.KRef(r.Namespace, r.Name), "uid", uid)
-		return d.count(actionUnprepared, d.unprepare(ctx, uid))
+		return d.count(actionUnprepared, d.unprepareGone(ctx, r))
 	}
 	if d.node.err != nil {
 		return unknown
 	}
 	err := run(ctx, d.effects(r, d.restore))
-	if errors.Is(err, errMode) || err != nil && slices.ContainsFunc(r.Allocations, func(a allocation) bool { return a.Partition != nil }) {
+	if err != nil && d.hasGPUsOf(r) { // of a GPU that is lost everybody was told
 		d.warnNode("RestoreFailed", "Reconcile", "claim %s/%s: %v", r.Namespace, r.Name, err)
 	}
 	return errors.Join(unknown, err)
+}
+
+func (d *Driver) hasGPUsOf(r record) bool {
+	return !slices.ContainsFunc(r.Allocations, func(a allocation) bool {
+		_, ok := d.node.gpu(a.GPU)
+		return !ok
+	})
+}
+
+// unprepareGone tells what keeps it from removing a claim that the kubelet does not ask for any more.
+func (d *Driver) unprepareGone(ctx context.Context, r record) error {
+	err := d.unprepare(ctx, string(r.UID))
+	if err != nil {
+		d.warnNode("UnprepareFailed", "Reconcile", "claim %s/%s (uid %s) is gone, and its share cannot be given back: %v", r.Namespace, r.Name, r.UID, err)
+	}
+	return err
 }
 
 // isLive says whether the API still gives the claim what its record says.

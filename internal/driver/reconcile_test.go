@@ -344,3 +344,38 @@ func TestUnreadableRecordsStopTheStart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFilesThatCannotBeChangedAreTold: by an Event that names the claim, for as long as that is so.
+func TestFilesThatCannotBeChangedAreTold(t *testing.T) {
+	r := newRig(t, "h100x8")
+	d := r.start(t)
+	claim := claimOf("c", share("gpu", "gpu-0", "s1", "1Gi", "0"))
+	r.allocate(t, claim)
+	mustPrepare(t, d, claim)
+	spec := filepath.Join(r.config.Layout.SpecDir, "gpu.aliquot.dev-share_c-uid.json")
+	if err := os.Remove(spec); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(spec, "in the way"), "")
+	for _, want := range []string{
+		"Warning RestoreFailed claim default/c: ",
+		"Warning UnprepareFailed claim default/c (uid c-uid) is gone, and its share cannot be given back: ",
+	} {
+		d.reconcile(quiet(t))
+		if told := r.told(); len(told) != 1 || !strings.HasPrefix(told[0], want) {
+			t.Errorf("Events: %q, want one that begins %q", told, want)
+		}
+		if len(recorded(t, d, nil)) != 1 {
+			t.Error("the share is given back although its spec is there")
+		}
+		if strings.Contains(want, "RestoreFailed") {
+			r.forget(t, claim)
+		}
+	}
+	if err := os.RemoveAll(spec); err != nil {
+		t.Fatal(err)
+	}
+	d.reconcile(quiet(t))
+	checkInvariant(t, d)
+	nothingLeft(t, r)
+}

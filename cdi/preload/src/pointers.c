@@ -6,7 +6,6 @@
  * processor's cache. Everything else is an entry of a hash table by pointer.
  * A pointer and its block are in the same shard.
  */
-#include <string.h>
 #include <sys/mman.h>
 
 #include "fork.h"
@@ -78,6 +77,8 @@ static bool more_blocks(struct shard *shard)
 	return true;
 }
 
+/* One that was used before has neither a count nor a bit left: only so was it
+ * removed. */
 static struct block *block_add(struct shard *shard, uint64_t pointer,
 			       struct aq_gpu *gpu)
 {
@@ -89,8 +90,6 @@ static struct block *block_add(struct shard *shard, uint64_t pointer,
 	block = shard->unused;
 	shard->unused = block->next_unused;
 	block->gpu = gpu;
-	block->count = 0;
-	memset(block->begins, 0, sizeof(block->begins));
 	aq_table_put(&shard->blocks, block_key(pointer),
 		     (uint64_t)(uintptr_t)block);
 	return block;
