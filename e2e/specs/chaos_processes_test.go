@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,16 +41,30 @@ func (s *spec) pluginBack(ctx context.Context, end func(context.Context) error) 
 }
 
 func breakKubelet(ctx context.Context, s *spec, _ *rand.Rand) error {
+	before := time.Now()
 	if err := s.KillOnNode(ctx, s.node, "kubelet"); err != nil {
 		return err
 	}
-	return s.kubeletBack(ctx)
+	return s.kubeletBack(ctx, before)
 }
 
-func (s *spec) kubeletBack(ctx context.Context) error {
-	return until(ctx, "the kubelet serves", func(ctx context.Context) (bool, error) {
-		err := s.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + s.node + "/proxy/healthz").Do(ctx).Error()
-		return err == nil, err
+// kubeletBack waits until a kubelet that was started after a moment looks after pods. It answers long before: first it tries for three seconds
+// to find each container whose start a killed containerd did not finish.
+func (s *spec) kubeletBack(ctx context.Context, since time.Time) error {
+	return until(ctx, "the kubelet is ready", func(ctx context.Context) (bool, error) {
+		node, err := s.Client.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		if i < 0 {
+			return false, nil
+		}
+		ready := node.Status.Conditions[i]
+		if ready.Status != corev1.ConditionTrue || !ready.LastHeartbeatTime.After(since) {
+			return false, fmt.Errorf("it says at %s: %s", ready.LastHeartbeatTime, ready.Message)
+		}
+		return true, nil
 	})
 }
 

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -31,7 +33,8 @@ type model struct {
 	claims   map[string]*resourceapi.ResourceClaim // all that were ever made and may still matter, by UID
 	inAPI    map[string]bool
 	prepared map[string]bool     // those that hold something
-	spoilt   map[string]bool     // those of prepared whose record on disk is unreadable or was set aside
+	spoilt   map[string]bool     // those of prepared whose record on disk is unreadable, was set aside or is missing
+	bare     map[string]bool     // those of spoilt of which nothing is left at all
 	ill      map[string]bool     // GPUs that are tainted, by UUID
 	running  map[string]*os.File // processes that hold a share, by UID of the claim
 	unmended bool                // files may be missing until the next successful reconciliation
@@ -50,7 +53,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		steps = min(steps, 300)
 	}
-	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
+	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, bare: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
 	t.Cleanup(m.endAll)
 	m.config.DiscoveryInterval = time.Hour
 	m.driver, m.offers = m.start(t), offersOf(m.hardware.devices)
@@ -250,6 +253,7 @@ func (m *model) prepare(t *testing.T) {
 	if err == nil {
 		m.prepared[string(claim.UID)] = true
 		delete(m.spoilt, string(claim.UID))
+		delete(m.bare, string(claim.UID))
 	}
 }
 
@@ -285,6 +289,7 @@ func (m *model) keepsPartition(uid string) bool {
 func (m *model) release(uid string) {
 	delete(m.prepared, uid)
 	delete(m.spoilt, uid)
+	delete(m.bare, uid)
 	if !m.inAPI[uid] {
 		delete(m.claims, uid)
 	}
@@ -300,18 +305,26 @@ func (m *model) delete(t *testing.T) {
 }
 
 func (m *model) reconcile(t *testing.T) {
+	m.lookForBare(t)
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
 	m.reconciled()
 }
 
 func (m *model) restart(t *testing.T) {
+	m.lookForBare(t)
 	m.driver = m.start(t)
 	m.reconciled()
 }
 
 // reconciled is what a reconciliation ought to do.
 func (m *model) reconciled() {
+	for uid, bare := range maps.Clone(m.bare) {
+		if !bare {
+			continue
+		}
+		m.release(uid) // nothing tells of it any more, and the kubelet will have it prepared
+	}
 	if m.apiErr != nil {
 		return
 	}
@@ -359,8 +372,28 @@ func (m *model) spoil(t *testing.T) {
 	if claim == nil || !m.prepared[string(claim.UID)] {
 		return
 	}
-	write(t, m.driver.records.path(string(claim.UID)), `{"version": 1, "uid`)
+	record := m.driver.records.path(string(claim.UID))
+	if m.random.IntN(2) == 0 {
+		write(t, record, `{"version": 1, "uid`)
+	} else if err := os.Remove(record); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	m.spoilt[string(claim.UID)] = true
+}
+
+// lookForBare finds what a driver that reads the books anew cannot know of.
+func (m *model) lookForBare(t *testing.T) {
+	stored, err := m.driver.store.Claims()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uid := range m.spoilt {
+		files, err := filepath.Glob(m.driver.records.path(uid) + "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.bare[uid] = len(files) == 0 && !slices.Contains(stored, uid)
+	}
 }
 
 func (m *model) toggleAPI(*testing.T) {
