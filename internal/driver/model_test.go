@@ -29,7 +29,8 @@ var (
 type model struct {
 	*rig
 	random   *rand.Rand
-	driver   *Driver
+	driver   *Driver                               // leads
+	other    *Driver                               // stands by; the kubelet may call it all the same
 	claims   map[string]*resourceapi.ResourceClaim // all that were ever made and may still matter, by UID
 	inAPI    map[string]bool
 	prepared map[string]bool     // those that hold something
@@ -56,7 +57,7 @@ func TestModel(t *testing.T) {
 	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, bare: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
 	t.Cleanup(m.endAll)
 	m.config.DiscoveryInterval = time.Hour
-	m.driver, m.offers = m.start(t), offersOf(m.hardware.devices)
+	m.driver, m.other, m.offers = m.start(t), m.startAs(t, true), offersOf(m.hardware.devices)
 	actions := []struct {
 		name   string
 		weight int
@@ -68,6 +69,8 @@ func TestModel(t *testing.T) {
 		{"delete from the API", 8, (*model).delete},
 		{"reconcile", 8, (*model).reconcile},
 		{"restart", 8, (*model).restart},
+		{"the other one restarts", 3, (*model).restartOther},
+		{"the other one takes over", 4, (*model).takeOver},
 		{"wipe /run", 3, (*model).wipe},
 		{"spoil a record", 3, (*model).spoil},
 		{"API up or down", 4, (*model).toggleAPI},
@@ -80,7 +83,7 @@ func TestModel(t *testing.T) {
 	}
 	done := map[string]int{}
 	for step := 0; step < steps && !t.Failed(); step++ {
-		at := m.random.IntN(130)
+		at := m.random.IntN(137)
 		for _, action := range actions {
 			if at -= action.weight; at < 0 {
 				action.do(m, t)
@@ -109,8 +112,20 @@ func memoryDir(t testing.TB) string {
 // check compares the driver's books with the model's, and the disk with both as far as nothing is known to be missing.
 func (m *model) check(t *testing.T) {
 	t.Helper()
+	for _, d := range []*Driver{m.driver, m.other} {
+		settleAll(t, d)
+		m.checkDriver(t, d)
+	}
+	m.checkHealth(t)
+	if !m.unmended && len(m.spoilt) == 0 {
+		checkInvariant(t, m.driver)
+	}
+}
+
+func (m *model) checkDriver(t *testing.T, d *Driver) {
+	t.Helper()
 	booked := map[string]bool{}
-	for _, uid := range m.driver.ledger.Claims() {
+	for _, uid := range d.ledger.Claims() {
 		booked[string(uid)] = true
 	}
 	for uid := range m.spoilt { // whether these are booked depends on whether they were found out
@@ -122,83 +137,8 @@ func (m *model) check(t *testing.T) {
 	if diff := cmp.Diff(m.prepared, booked); diff != "" {
 		t.Errorf("claims that hold something (-model +driver):\n%s", diff)
 	}
-	m.checkHealth(t)
-	checkFollowed(t, m.driver)
-	checkBooks(t, m.driver, m.spoilt)
-	if !m.unmended && len(m.spoilt) == 0 {
-		checkInvariant(t, m.driver)
-	}
-}
-
-// fits is the model's own arithmetic.
-func (m *model) fits(claim *resourceapi.ResourceClaim) bool {
-	held := map[string]*holding{}
-	for uid := range m.prepared {
-		if uid != string(claim.UID) {
-			add(m.claims[uid], held)
-		}
-	}
-	add(claim, held)
-	for name, h := range held {
-		if total := m.offers[name].bytes; h.memory > total || h.cores > 100 || h.whole && h.sharers > 1 {
-			return false
-		}
-		for other := range held {
-			if other != name && m.offers[name].excludes(m.offers[other]) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// holding is what claims have of a device.
-type holding struct {
-	memory, cores int64
-	sharers       int
-	whole         bool
-}
-
-func add(claim *resourceapi.ResourceClaim, held map[string]*holding) {
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		h := held[result.Device]
-		if h == nil {
-			h = &holding{}
-			held[result.Device] = h
-		}
-		h.sharers++
-		if result.ShareID == nil {
-			h.whole = true
-			continue
-		}
-		memory, cores := result.ConsumedCapacity["memory"], result.ConsumedCapacity["cores"]
-		h.memory += memory.Value()
-		h.cores += cores.Value()
-	}
-}
-
-// offer is a device as the model knows it: a GPU has all slices from 0 to 100.
-type offer struct {
-	gpu        string
-	start, end int
-	bytes      int64
-}
-
-func (o offer) excludes(other offer) bool {
-	return o.gpu == other.gpu && o.start < other.end && other.start < o.end
-}
-
-// offersOf lists what nodes have that nobody else partitions.
-func offersOf(devices []gpu.Device) map[string]offer {
-	offers := map[string]offer{}
-	for _, device := range devices {
-		_, slots := device.Offers()
-		offers[device.Name()] = offer{gpu: device.UUID, end: 100, bytes: int64(device.Allocatable(1 << 20))}
-		for _, s := range slots {
-			offers[device.SlotName(s)] = offer{gpu: device.UUID, start: s.Placement.Start, end: s.Placement.Start + s.Placement.Size, bytes: int64(s.Allocatable(1 << 20))}
-		}
-	}
-	return offers
+	checkFollowed(t, d)
+	checkBooks(t, d, m.spoilt)
 }
 
 // pick takes any claim that was ever made, nil if there is none.
@@ -244,8 +184,9 @@ func (m *model) prepare(t *testing.T) {
 	if claim == nil || m.apiErr != nil || !m.inAPI[string(claim.UID)] {
 		return
 	}
-	m.settleLost()
-	_, err := prepare(t, m.driver, claim)
+	d := m.either()
+	m.settleLost(d)
+	_, err := prepare(t, d, claim)
 	want := m.hardware.err == nil && m.fits(claim)
 	if (err == nil) != want {
 		t.Errorf("prepare claim %s: got error %v, want success: %t", claim.Name, err, want)
@@ -263,7 +204,7 @@ func (m *model) unprepare(t *testing.T) {
 		return
 	}
 	m.kill(string(claim.UID)) // the kubelet waits for that
-	err := unprepare(t, m.driver, claim)
+	err := unprepare(t, m.either(), claim)
 	if kept := m.keepsPartition(string(claim.UID)); (err == nil) == kept {
 		t.Errorf("unprepare claim %s: got error %v, want one: %t", claim.Name, err, kept)
 	}
@@ -308,22 +249,55 @@ func (m *model) reconcile(t *testing.T) {
 	m.lookForBare(t)
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
-	m.reconciled()
+	m.reconciled(t)
 }
 
 func (m *model) restart(t *testing.T) {
 	m.lookForBare(t)
 	m.driver = m.start(t)
-	m.reconciled()
+	m.reconciled(t)
+}
+
+func (m *model) restartOther(t *testing.T) {
+	m.lookForBare(t)
+	m.other = m.startAs(t, true)
+	m.reconciled(t)
+}
+
+// takeOver is the driver's, without the wait for the turn.
+func (m *model) takeOver(t *testing.T) {
+	m.lookForBare(t)
+	m.driver.standby.Store(true)
+	m.driver, m.other = m.other, m.driver
+	m.driver.standby.Store(false)
+	if err := m.driver.health.load(); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.driver.discover(quiet(t))
+	m.driver.reconcile(quiet(t))
+	m.reconciled(t)
+}
+
+// either is the one that the kubelet calls.
+func (m *model) either() *Driver {
+	if m.random.IntN(2) == 0 {
+		return m.other
+	}
+	return m.driver
 }
 
 // reconciled is what a reconciliation ought to do.
-func (m *model) reconciled() {
+func (m *model) reconciled(t *testing.T) {
 	for uid, bare := range maps.Clone(m.bare) {
 		if !bare {
 			continue
 		}
-		m.release(uid) // nothing tells of it any more, and the kubelet will have it prepared
+		m.release(uid)                                   // nothing tells of it any more, and the kubelet will have it prepared
+		for _, d := range []*Driver{m.driver, m.other} { // each minute
+			if err := d.loadRecords(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if m.apiErr != nil {
 		return
@@ -344,9 +318,9 @@ func (m *model) reconciled() {
 }
 
 // settleLost is what a prepare ought to do first: what was found out to be lost is rebuilt or forgotten.
-func (m *model) settleLost() {
+func (m *model) settleLost(d *Driver) {
 	for uid := range maps.Clone(m.spoilt) {
-		if m.hardware.err == nil && m.driver.isLost(uid) {
+		if m.hardware.err == nil && d.isLost(uid) {
 			m.settle(uid)
 		}
 	}
@@ -407,4 +381,5 @@ func (m *model) toggleHardware(t *testing.T) {
 		m.hardware.err = nil
 	}
 	_ = m.driver.discover(quiet(t))
+	_ = m.other.discover(quiet(t))
 }
