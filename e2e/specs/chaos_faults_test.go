@@ -21,7 +21,7 @@ var ofNodes = []breakage{
 	{"plugin killed", 5, breakPlugin},
 	{"plugin's pod deleted", 2, breakPluginsPod},
 	{"kubelet killed", 4, breakKubelet},
-	{"containerd killed", 3, breakContainerd},
+	{"containerd killed", 2, breakContainerd},
 	{"node rebooted", 2, breakNode},
 	{"specs lost", 2, loseSpecs},
 	{"record torn", 3, tearRecord},
@@ -37,15 +37,16 @@ var ofControlPlane = []breakage{
 	{"our controller killed", 2, breakOurController},
 }
 
-// breakThings breaks one thing after another until trouble ends: on each node, and in the control plane beside that.
+// breakThings breaks one thing after another until trouble ends: on each node, and in the control plane beside that. Pods need some time in which
+// nothing is: on two cores an API server takes half a minute to come back, and a kubelet as long to find its containers.
 func (c *chaos) breakThings(trouble, ctx context.Context, seed uint64) {
 	var breakers sync.WaitGroup
 	breakers.Go(func() {
-		c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane, 40*time.Second)
+		c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane, 2*time.Minute)
 	})
 	for i, node := range chaosNodes {
 		random := rand.New(rand.NewPCG(seed, uint64(1001+i)))
-		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes, 20*time.Second) })
+		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes, 40*time.Second) })
 	}
 	breakers.Wait()
 }
