@@ -13,7 +13,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	cdilib "tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"aliquot.dev/aliquot/internal/gpu"
 	"aliquot.dev/aliquot/internal/quota"
 )
 

@@ -16,8 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"aliquot.dev/aliquot/internal/gpu"
 )
 
 var (
