@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -133,6 +135,7 @@ func run(ctx context.Context, f flags) error {
 		}
 	}()
 	go preflight.Tell(ctx, preflightOf(f, node, client), d.Ready, func(reason, note string) { d.WarnNode(reason, "Preflight", note) })
+	go saveMemory(ctx, d.Ready)
 	if err := d.Start(ctx); err != nil {
 		return err
 	}
@@ -140,6 +143,17 @@ func run(ctx context.Context, f flags) error {
 		return cause
 	}
 	return nil
+}
+
+// garbagePercent is GOGC of a plugin that serves, where the environment does not give it: it is on every node, and has little to do.
+const garbagePercent = 50
+
+// saveMemory has garbage collected more often once the plugin serves: until then others wait for it.
+func saveMemory(ctx context.Context, ready func() error) {
+	serves := func(context.Context) (bool, error) { return ready() == nil, nil }
+	if err := wait.PollUntilContextCancel(ctx, time.Second, false, serves); err == nil && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
 }
 
 // install puts onto the host what containers and the container runtime use from there.
