@@ -84,15 +84,13 @@ func runKubelet(args []string) error {
 	if err != nil {
 		return err
 	}
-	for {
-		// Its request has no fields, and nothing of the answer is needed.
-		err := conn.Invoke(context.Background(), "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
-		if err == nil {
-			break
-		}
+	answers := func() bool {
+		// The request has no fields, and nothing of the answer is needed.
+		return conn.Invoke(context.Background(), "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{}) == nil
+	}
+	for !answers() {
 		time.Sleep(20 * time.Millisecond)
 	}
-	conn.Close()
 	return unix.Exec(nodePrograms+"/kubelet", append([]string{"kubelet"}, args...), os.Environ())
 }
 

@@ -83,6 +83,6 @@ func slotAttributes(s slot) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		semconv.HwID(s.gpu),
 		attribute.String("aliquot.mig.profile", s.profile),
-		attribute.Int("aliquot.mig.start", int(s.placement.Start)),
+		attribute.Int("aliquot.mig.start", s.placement.Start),
 	}
 }

@@ -31,7 +31,7 @@ func drawn(recorder *tracetest.SpanRecorder) string {
 				fmt.Fprintf(&out, " %q", event.Name)
 			}
 			for _, attribute := range span.Attributes() {
-				fmt.Fprintf(&out, " %s=%s", attribute.Key, attribute.Value.Emit())
+				fmt.Fprintf(&out, " %s=%s", attribute.Key, attribute.Value.String())
 			}
 			if span.Status().Code == codes.Error {
 				fmt.Fprintf(&out, " failed: %s", span.Status().Description)
