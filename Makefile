@@ -46,11 +46,11 @@ e2e: programs build ## run the end-to-end tests on the embedded cluster; FOCUS=<
 DURATION ?= 15m
 PODS ?= 500
 SEED ?= 0
-# Two nodes are enough, and leave the machine to the pods.
+# Two nodes are enough, and leave the machine to the pods. So do pauses twice as long as those of `make e2e`, by which more pods come through.
 .PHONY: chaos
 chaos: programs build ## let pods with shares come and go while everything is killed at random, for DURATION (15m) and until there were PODS (500); SEED=<number> repeats a run's choices
 	go test -tags e2e,$(TAGS) -count 1 -timeout 0 -v -run '^TestNoPodIsLostInChaos$$' ./e2e/specs \
-	  -nodes h100x8-mig,t4x4-a -chaos.duration $(DURATION) -chaos.pods $(PODS) -chaos.seed $(SEED)
+	  -nodes h100x8-mig,t4x4-a -chaos.duration $(DURATION) -chaos.pods $(PODS) -chaos.pause 40s -chaos.seed $(SEED)
 
 .PHONY: test
 test: programs unit e2e ## run everything

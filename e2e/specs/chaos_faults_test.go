@@ -37,16 +37,15 @@ var ofControlPlane = []breakage{
 	{"our controller killed", 2, breakOurController},
 }
 
-// breakThings breaks one thing after another until trouble ends: on each node, and in the control plane beside that. Pods need some time in which
-// nothing is: on two cores an API server takes half a minute to come back, and a kubelet as long to find its containers.
+// breakThings breaks one thing after another until trouble ends: on each node, and in the control plane beside that, which takes longer to come back.
 func (c *chaos) breakThings(trouble, ctx context.Context, seed uint64) {
 	var breakers sync.WaitGroup
 	breakers.Go(func() {
-		c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane, 2*time.Minute)
+		c.breakOne(trouble, ctx, c.spec, rand.New(rand.NewPCG(seed, 1000)), ofControlPlane, 3**chaosPause)
 	})
 	for i, node := range chaosNodes {
 		random := rand.New(rand.NewPCG(seed, uint64(1001+i)))
-		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes, 40*time.Second) })
+		breakers.Go(func() { c.breakOne(trouble, ctx, c.on[node], random, ofNodes, *chaosPause) })
 	}
 	breakers.Wait()
 }

@@ -26,6 +26,7 @@ var (
 	chaosDuration = flag.Duration("chaos.duration", 3*time.Minute, "how long TestNoPodIsLostInChaos makes trouble")
 	chaosPods     = flag.Int64("chaos.pods", 0, "how many pods TestNoPodIsLostInChaos makes at least, if it takes up to three times as long")
 	chaosSeed     = flag.Uint64("chaos.seed", 0, "seed of TestNoPodIsLostInChaos; 0 takes a new one")
+	chaosPause    = flag.Duration("chaos.pause", 20*time.Second, "for how long at most TestNoPodIsLostInChaos leaves a node alone once it serves again")
 	chaosWriters  = flag.Int("chaos.writers", 20, "how many start and remove pods at once in TestNoPodIsLostInChaos")
 )
 
@@ -55,7 +56,7 @@ func TestNoPodIsLostInChaos(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-chaos.seed %d -chaos.duration %s -chaos.pods %d -chaos.writers %d", seed, *chaosDuration, *chaosPods, *chaosWriters)
+	t.Logf("-chaos.seed %d -chaos.duration %s -chaos.pods %d -chaos.pause %s -chaos.writers %d", seed, *chaosDuration, *chaosPods, *chaosPause, *chaosWriters)
 	ctx, fail := context.WithCancelCause(t.Context())
 	c := newChaos(s, fail)
 	var load, lookers sync.WaitGroup
