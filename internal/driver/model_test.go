@@ -33,7 +33,6 @@ type model struct {
 	inAPI    map[string]bool
 	prepared map[string]bool     // those that hold something
 	spoilt   map[string]bool     // those of prepared whose record on disk is unreadable, was set aside or is missing
-	bare     map[string]bool     // those of spoilt of which nothing is left at all
 	ill      map[string]bool     // GPUs that are tainted, by UUID
 	running  map[string]*os.File // processes that hold a share, by UID of the claim
 	unmended bool                // files may be missing until the next successful reconciliation
@@ -52,7 +51,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		steps = min(steps, 300)
 	}
-	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, bare: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
+	m := &model{rig: newRigIn(t, memoryDir(t), "mixed"), random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}, inAPI: map[string]bool{}, prepared: map[string]bool{}, spoilt: map[string]bool{}, ill: map[string]bool{}, running: map[string]*os.File{}}
 	t.Cleanup(m.endAll)
 	m.config.DiscoveryInterval = time.Hour
 	m.driver, m.other, m.offers = m.start(t), m.startAs(t, true), offersOf(m.hardware.devices)
@@ -110,6 +109,7 @@ func memoryDir(t testing.TB) string {
 // check compares the driver's books with the model's, and the disk with both as far as nothing is known to be missing.
 func (m *model) check(t *testing.T) {
 	t.Helper()
+	m.forgetBare(t)
 	for _, d := range []*Driver{m.driver, m.other} {
 		settleAll(t, d)
 		m.checkDriver(t, d)
@@ -192,7 +192,6 @@ func (m *model) prepare(t *testing.T) {
 	if err == nil {
 		m.prepared[string(claim.UID)] = true
 		delete(m.spoilt, string(claim.UID))
-		delete(m.bare, string(claim.UID))
 	}
 }
 
@@ -228,7 +227,6 @@ func (m *model) keepsPartition(uid string) bool {
 func (m *model) release(uid string) {
 	delete(m.prepared, uid)
 	delete(m.spoilt, uid)
-	delete(m.bare, uid)
 	if !m.inAPI[uid] {
 		delete(m.claims, uid)
 	}
@@ -244,27 +242,23 @@ func (m *model) delete(t *testing.T) {
 }
 
 func (m *model) reconcile(t *testing.T) {
-	m.lookForBare(t)
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
-	m.reconciled(t)
+	m.reconciled()
 }
 
 func (m *model) restart(t *testing.T) {
-	m.lookForBare(t)
 	m.driver = m.start(t)
-	m.reconciled(t)
+	m.reconciled()
 }
 
 func (m *model) restartOther(t *testing.T) {
-	m.lookForBare(t)
 	m.other = m.startAs(t, true)
-	m.reconciled(t)
+	m.reconciled()
 }
 
 // takeOver is the driver's, without the wait for the turn.
 func (m *model) takeOver(t *testing.T) {
-	m.lookForBare(t)
 	m.driver.standby.Store(true)
 	m.driver, m.other = m.other, m.driver
 	m.driver.standby.Store(false)
@@ -273,7 +267,7 @@ func (m *model) takeOver(t *testing.T) {
 	}
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
-	m.reconciled(t)
+	m.reconciled()
 }
 
 // either is the one that the kubelet calls.
@@ -285,18 +279,7 @@ func (m *model) either() *Driver {
 }
 
 // reconciled is what a reconciliation ought to do.
-func (m *model) reconciled(t *testing.T) {
-	for uid, bare := range maps.Clone(m.bare) {
-		if !bare {
-			continue
-		}
-		m.release(uid)                                   // nothing tells of it any more, and the kubelet will have it prepared
-		for _, d := range []*Driver{m.driver, m.other} { // each minute
-			if err := d.loadRecords(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+func (m *model) reconciled() {
 	if m.apiErr != nil {
 		return
 	}
@@ -353,18 +336,27 @@ func (m *model) spoil(t *testing.T) {
 	m.spoilt[string(claim.UID)] = true
 }
 
-// lookForBare finds what a driver that reads the books anew cannot know of.
-func (m *model) lookForBare(t *testing.T) {
+// forgetBare releases claims of which nothing is left: a driver that reads the books anew knows nothing of them any more, and the kubelet will have
+// them prepared.
+func (m *model) forgetBare(t *testing.T) {
 	stored, err := m.driver.store.Claims()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for uid := range m.spoilt {
+	for uid := range maps.Clone(m.spoilt) {
 		files, err := filepath.Glob(m.driver.records.path(uid) + "*")
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.bare[uid] = len(files) == 0 && !slices.Contains(stored, uid)
+		if len(files) > 0 || slices.Contains(stored, uid) {
+			continue
+		}
+		m.release(uid)
+		for _, d := range []*Driver{m.driver, m.other} { // as they do each minute
+			if err := d.loadRecords(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
