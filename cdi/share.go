@@ -24,6 +24,7 @@ const (
 // The layouts of agent and usage are defined in preload/abi.h; a test compares these constants with it.
 const (
 	quotaVersion = 1
+	quotaFormat  = "version %d\ngpu %s\nmemory_bytes %d\ncore_percent %d\ncore_policy %s\npriority %d\n"
 
 	abiVersion = 1
 	usageMagic = 0x55514c41 // "ALQU"
@@ -83,7 +84,7 @@ const (
 
 // text is the quota file's content: a key and its value a line, each key once.
 func (q Quota) text() []byte {
-	return fmt.Appendf(nil, "version %d\ngpu %s\nmemory_bytes %d\ncore_percent %d\ncore_policy %s\npriority %d\n",
+	return fmt.Appendf(nil, quotaFormat,
 		quotaVersion, q.GPU, q.MemoryBytes, q.CorePercent, q.CorePolicy, q.Priority)
 }
 

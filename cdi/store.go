@@ -113,6 +113,37 @@ func (s *Store) User(claimUID string) (pid int, used bool, err error) {
 	return 0, false, nil
 }
 
+// Quotas are what the quota files of a claim say, which containers cannot write.
+func (s *Store) Quotas(claimUID string) ([]Quota, error) {
+	if !safeName.MatchString(claimUID) {
+		return nil, fmt.Errorf("claim UID %q is not a name", claimUID)
+	}
+	shares, err := names(s.layout.claimDir(claimUID))
+	if err != nil {
+		return nil, err
+	}
+	var quotas []Quota
+	for _, share := range shares {
+		text, err := os.ReadFile(filepath.Join(s.layout.claimDir(claimUID), share, quotaFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was about to be made, or removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		var q Quota
+		var version int
+		if _, err := fmt.Sscanf(string(text), quotaFormat, &version, &q.GPU, &q.MemoryBytes, &q.CorePercent, &q.CorePolicy, &q.Priority); err != nil {
+			return nil, fmt.Errorf("quota of share %s of claim %s: %w", share, claimUID, err)
+		}
+		if version != quotaVersion {
+			return nil, fmt.Errorf("quota of share %s of claim %s: version %d is not %d", share, claimUID, version, quotaVersion)
+		}
+		quotas = append(quotas, q)
+	}
+	return quotas, nil
+}
+
 // Claims lists the UIDs of all claims that have a spec or a share directory, sorted.
 func (s *Store) Claims() ([]string, error) {
 	specNames, err := names(s.layout.SpecDir)

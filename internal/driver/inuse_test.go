@@ -33,8 +33,13 @@ func hold(t testing.TB, d *Driver, uid string) *os.File {
 }
 
 func TestShareOfAForceDeletedPodIsKeptWhileAProcessUsesIt(t *testing.T) {
-	for name, spoil := range map[string]bool{"": false, "and its record is lost": true} {
+	for name, tc := range map[string]struct{ spoil, restart bool }{
+		"":                       {},
+		"and its record is lost": {spoil: true},
+		"and its record is lost, and the plugin restarts": {spoil: true, restart: true},
+	} {
 		t.Run(name, func(t *testing.T) {
+			spoil := tc.spoil
 			r := newRig(t, "h100x8")
 			d := r.start(t)
 			old, next := claimOf("old", share("gpu", "gpu-0", "s1", "60Gi", "0")), claimOf("next", share("gpu", "gpu-0", "s2", "60Gi", "0"))
@@ -45,6 +50,9 @@ func TestShareOfAForceDeletedPodIsKeptWhileAProcessUsesIt(t *testing.T) {
 				write(t, d.records.path("old-uid"), "{")
 			}
 			r.forget(t, old)
+			if tc.restart {
+				d = r.start(t)
+			}
 			d.reconcile(quiet(t))
 			if _, err := prepare(t, d, next); err == nil || !strings.Contains(err.Error(), "old") {
 				t.Errorf("prepared beside a process that still runs, or the claim is not named: %v", err)

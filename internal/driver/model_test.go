@@ -201,8 +201,11 @@ func (m *model) unprepare(t *testing.T) {
 		return
 	}
 	m.kill(string(claim.UID)) // the kubelet waits for that
-	err := unprepare(t, m.either(), claim)
-	if kept := m.keepsPartition(string(claim.UID)); (err == nil) == kept {
+	d := m.either()
+	settleAll(t, d)
+	kept := m.keepsPartition(d, string(claim.UID))
+	err := unprepare(t, d, claim)
+	if (err == nil) == kept {
 		t.Errorf("unprepare claim %s: got error %v, want one: %t", claim.Name, err, kept)
 	}
 	if err != nil {
@@ -217,10 +220,10 @@ func (m *model) unprepare(t *testing.T) {
 
 // keepsPartition says whether a claim cannot be unprepared, since the hardware does not answer and is to remove a
 // partition that nobody else has. One whose record is lost does not know of any.
-func (m *model) keepsPartition(uid string) bool {
-	r, known := m.driver.booked[types.UID(uid)]
+func (m *model) keepsPartition(d *Driver, uid string) bool {
+	r, known := d.booked[types.UID(uid)]
 	return m.hardware.err != nil && known && slices.ContainsFunc(r.Allocations, func(a allocation) bool {
-		return m.driver.ours[a.slot()] && !m.driver.needed(a.slot(), r.UID)
+		return d.ours[a.slot()] && !d.needed(a.slot(), r.UID)
 	})
 }
 
@@ -244,17 +247,17 @@ func (m *model) delete(t *testing.T) {
 func (m *model) reconcile(t *testing.T) {
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
-	m.reconciled()
+	m.reconciled(m.driver)
 }
 
 func (m *model) restart(t *testing.T) {
 	m.driver = m.start(t)
-	m.reconciled()
+	m.reconciled(m.driver)
 }
 
 func (m *model) restartOther(t *testing.T) {
 	m.other = m.startAs(t, true)
-	m.reconciled()
+	m.reconciled(m.other)
 }
 
 // takeOver is the driver's, without the wait for the turn.
@@ -267,7 +270,7 @@ func (m *model) takeOver(t *testing.T) {
 	}
 	_ = m.driver.discover(quiet(t))
 	m.driver.reconcile(quiet(t))
-	m.reconciled()
+	m.reconciled(m.driver)
 }
 
 // either is the one that the kubelet calls.
@@ -279,12 +282,12 @@ func (m *model) either() *Driver {
 }
 
 // reconciled is what a reconciliation ought to do.
-func (m *model) reconciled() {
+func (m *model) reconciled(d *Driver) {
 	if m.apiErr != nil {
 		return
 	}
 	for uid := range maps.Clone(m.prepared) {
-		if !m.inAPI[uid] && !m.spoilt[uid] && !m.keepsPartition(uid) && m.running[uid] == nil {
+		if !m.inAPI[uid] && !m.spoilt[uid] && !m.keepsPartition(d, uid) && m.running[uid] == nil {
 			m.release(uid)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,6 +19,7 @@ import (
 
 	"aliquot.dev/aliquot/api/v1alpha1"
 	"aliquot.dev/aliquot/internal/inventory"
+	"aliquot.dev/aliquot/internal/quota"
 )
 
 // loadRecords makes the books what is on disk, whoever wrote it.
@@ -49,7 +51,8 @@ func (d *Driver) load() error {
 		}
 	}
 	d.missRecords(good)
-	for uid := range d.booked {
+	d.bookLost()
+	for _, uid := range d.ledger.Claims() {
 		if !d.isLost(string(uid)) && !slices.Contains(good, string(uid)) {
 			d.ledger.Release(uid)
 			delete(d.booked, uid)
@@ -69,6 +72,31 @@ func (d *Driver) missRecords(recorded []string) {
 	for _, uid := range stored {
 		if !d.isLost(uid) && !slices.Contains(recorded, uid) {
 			d.lost[uid] = missing
+		}
+	}
+}
+
+// bookLost books what the quota files of claims say that have no record and are not booked: a process may still use them. Of whole GPUs and of
+// partitions, which the hardware keeps, there is nothing to go by.
+func (d *Driver) bookLost() {
+	for uid := range d.lost {
+		if _, known := d.booked[types.UID(uid)]; known {
+			continue
+		}
+		quotas, err := d.store.Quotas(uid)
+		if err != nil {
+			klog.Background().Error(err, "Look for what a claim without a record holds", "uid", uid)
+		}
+		var shares []quota.Share
+		for _, q := range quotas {
+			if strings.HasPrefix(q.GPU, "GPU-") {
+				shares = append(shares, quota.Share{GPU: q.GPU, Limits: quota.Limits{
+					MemoryBytes: q.MemoryBytes, CorePercent: q.CorePercent, CorePolicy: v1alpha1.CorePolicy(q.CorePolicy), Priority: q.Priority,
+				}})
+			}
+		}
+		if len(shares) > 0 {
+			d.ledger.Adopt(types.UID(uid), shares)
 		}
 	}
 }
