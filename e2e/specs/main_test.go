@@ -47,7 +47,7 @@ func asked(node scenario.Node) bool {
 	return *onlyNodes == "" || slices.Contains(strings.Split(*onlyNodes, ","), node.Name)
 }
 
-// settings are the chart's values here: faults are seen soon, and an upgrade does not go node by node.
+// settings are the chart's values here: faults are seen soon, an upgrade does not go node by node, and traces are collected.
 var settings = []string{
 	"--set", "kubeletPlugin.containers.plugin.env[0].name=DISCOVERY_INTERVAL",
 	"--set", "kubeletPlugin.containers.plugin.env[0].value=2s",

@@ -14,6 +14,9 @@ func (d *Driver) inUse(r record) error {
 	if err != nil {
 		return fmt.Errorf("look for processes of claim %s/%s: %w", r.Namespace, r.Name, err)
 	}
+	if used && r.Name == "" {
+		return fmt.Errorf("the claim with uid %s is gone and its record is lost, and process %d still uses its share, which is kept until that ends: end it, or restart the node if it cannot be killed", r.UID, pid)
+	}
 	if used {
 		return fmt.Errorf("claim %s/%s (uid %s) is gone, and process %d still uses its share, which is kept until that ends: end it, or restart the node if it cannot be killed", r.Namespace, r.Name, r.UID, pid)
 	}

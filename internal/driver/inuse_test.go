@@ -39,14 +39,13 @@ func TestShareOfAForceDeletedPodIsKeptWhileAProcessUsesIt(t *testing.T) {
 		"and its record is lost, and the plugin restarts": {spoil: true, restart: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spoil := tc.spoil
 			r := newRig(t, "h100x8")
 			d := r.start(t)
 			old, next := claimOf("old", share("gpu", "gpu-0", "s1", "60Gi", "0")), claimOf("next", share("gpu", "gpu-0", "s2", "60Gi", "0"))
 			r.allocate(t, old, next)
 			mustPrepare(t, d, old)
 			process := hold(t, d, "old-uid")
-			if spoil {
+			if tc.spoil {
 				write(t, d.records.path("old-uid"), "{")
 			}
 			r.forget(t, old)
@@ -57,7 +56,11 @@ func TestShareOfAForceDeletedPodIsKeptWhileAProcessUsesIt(t *testing.T) {
 			if _, err := prepare(t, d, next); err == nil || !strings.Contains(err.Error(), "old") {
 				t.Errorf("prepared beside a process that still runs, or the claim is not named: %v", err)
 			}
-			if told := strings.Join(r.told(), "\n"); !spoil && !strings.Contains(told, "Warning ShareInUse claim default/old (uid old-uid) is gone, and process") {
+			want := "Warning ShareInUse claim default/old (uid old-uid) is gone, and process"
+			if tc.spoil {
+				want = "Warning ShareInUse the claim with uid old-uid is gone and its record is lost, and process"
+			}
+			if told := strings.Join(r.told(), "\n"); !strings.Contains(told, want) {
 				t.Errorf("Events: %s", told)
 			}
 			// Nothing that the container writes or does to the file lets go of the share.

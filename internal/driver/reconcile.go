@@ -324,6 +324,7 @@ func (d *Driver) rebuild(ctx context.Context, uid string, claim *resourceapi.Res
 	}
 	if claim == nil {
 		if err := d.inUse(record{UID: types.UID(uid)}); err != nil {
+			d.warnNode("ShareInUse", "Reconcile", "%v", err)
 			return err
 		}
 		action := actionUnprepared

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"aliquot.dev/aliquot/internal/quota"
 )
@@ -93,18 +94,9 @@ func TestMissingRecordIsMadeAgain(t *testing.T) {
 				d = r.start(t)
 			}
 			d.reconcile(quiet(t))
-			gotSpecs, gotShares := onDisk(t, d)
-			if diff := cmp.Diff(wantSpecs, gotSpecs) + cmp.Diff(wantShares, gotShares); diff != "" {
-				t.Fatalf("files of the claim while the API is away (-before +after):\n%s", diff)
-			}
+			sameFiles(t, d, wantSpecs, wantShares)
 			r.apiErr = nil
-			if _, err := prepare(t, d, other); !errors.Is(err, quota.ErrOvercommitted) {
-				t.Errorf("what the claim holds is given out again: %v", err)
-			}
-			checkInvariant(t, d)
-			if diff := cmp.Diff(first, mustPrepare(t, d, claim)); diff != "" {
-				t.Errorf("replayed (-first +now):\n%s", diff)
-			}
+			stillHeld(t, d, claim, other, first)
 			want := []string{"Warning RecordMissing claim default/c (uid c-uid) is prepared here and has no record; it is made again from the API"}
 			if diff := cmp.Diff(want, r.told()); diff != "" {
 				t.Errorf("Events (-want +got):\n%s", diff)
@@ -148,12 +140,23 @@ func TestCorruptRecordWhileTheAPIIsDown(t *testing.T) {
 	for range 2 {
 		d = r.start(t)
 		d.reconcile(quiet(t))
-		gotSpecs, gotShares := onDisk(t, d)
-		if diff := cmp.Diff(wantSpecs, gotSpecs) + cmp.Diff(wantShares, gotShares); diff != "" {
-			t.Fatalf("files of the claim (-before +after):\n%s", diff)
-		}
+		sameFiles(t, d, wantSpecs, wantShares)
 	}
 	r.apiErr = nil
+	stillHeld(t, d, claim, other, first)
+}
+
+func sameFiles(t *testing.T, d *Driver, wantSpecs map[string][]string, wantShares map[string]string) {
+	t.Helper()
+	gotSpecs, gotShares := onDisk(t, d)
+	if diff := cmp.Diff(wantSpecs, gotSpecs) + cmp.Diff(wantShares, gotShares); diff != "" {
+		t.Fatalf("files of the claim (-before +after):\n%s", diff)
+	}
+}
+
+// stillHeld checks that what a claim holds whose record was lost is not given to another one, and that it is prepared as it was first.
+func stillHeld(t *testing.T, d *Driver, claim, other *resourceapi.ResourceClaim, first []kubeletplugin.Device) {
+	t.Helper()
 	if _, err := prepare(t, d, other); !errors.Is(err, quota.ErrOvercommitted) {
 		t.Errorf("what the lost claim holds is given out again: %v", err)
 	}
