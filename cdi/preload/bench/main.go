@@ -75,7 +75,7 @@ var all = []series{
 }
 
 func main() {
-	pairs := flag.Int("pairs", 11, "how many pairs of runs, bare and with the library, a series has")
+	pairs := flag.Int("pairs", 11, "how many processes with the library, and without it, a series has")
 	source := flag.String("dir", "cdi/preload", "the folder of the library's Makefile")
 	focus := flag.String("focus", ".", "a regular expression: only series whose name matches")
 	flag.Parse()
@@ -123,7 +123,8 @@ func describe(pairs int) {
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	fmt.Printf("machine: %s, %d CPUs, load %s\n", model, runtime.NumCPU(), strings.TrimSpace(string(load)))
-	fmt.Printf("method: %d pairs of processes, bare and with the library in turn; each gives the median of 1001 batches of 50 calls; added is the median of the pairs' differences\n", pairs)
+	fmt.Printf("method: %d processes a series; each makes 1001 batches of 50 calls past the library and 1001 with it, in turn, and gives the median difference; added is the median of the processes\n", pairs)
+	fmt.Println("control: as many processes without the library, where both are the same calls. A start is measured by pairs of programs instead, each of which starts 1001 processes")
 }
 
 // setting is what the measured programs run in.
@@ -205,12 +206,21 @@ func (s *setting) command(driver string, preload bool, args ...string) *exec.Cmd
 	return cmd
 }
 
-func (s *setting) once(driver string, preload bool, args []string) (float64, error) {
+// once runs the program and returns the numbers that it prints.
+func (s *setting) once(driver string, preload bool, args []string) ([]float64, error) {
 	output, err := s.command(driver, preload, args...).Output()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return strconv.ParseFloat(strings.TrimSpace(string(output)), 64)
+	var values []float64
+	for _, field := range strings.Fields(string(output)) {
+		value, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, nil
 }
 
 // hold starts a process that has memory of the share until it is released.
@@ -250,26 +260,74 @@ func (s *setting) measure(series series, pairs int) error {
 		}
 		defer release()
 	}
-	var bare, hooked, added []float64
-	for range pairs {
-		b, err := s.once(series.driver, false, series.args)
-		if err != nil {
-			return err
-		}
-		h, err := s.once(series.driver, true, series.args)
-		if err != nil {
-			return err
-		}
-		bare, hooked, added = append(bare, b), append(hooked, h), append(added, h-b)
+	pair := s.calls
+	if series.args[0] == "start" {
+		pair = s.starts
 	}
+	var all []sample
+	for range pairs {
+		sample, err := pair(series)
+		if err != nil {
+			return err
+		}
+		all = append(all, sample)
+	}
+	values := func(of func(sample) float64) []float64 {
+		var values []float64
+		for _, sample := range all {
+			values = append(values, of(sample))
+		}
+		return values
+	}
+	added := values(func(s sample) float64 { return s.added })
 	value, verdict := median(added), "ok"
 	if value > series.target {
 		verdict = "short"
 	}
-	fmt.Printf("%s on the %s driver: bare %.0f ns, with the library %.0f ns, differences %.0f to %.0f\n", strings.Join(series.args, " "), series.driver,
-		median(bare), median(hooked), slices.Min(added), slices.Max(added))
+	fmt.Printf("%s on the %s driver: bare %.0f ns, with the library %.0f ns, added %.0f to %.0f",
+		strings.Join(series.args, " "), series.driver,
+		median(values(func(s sample) float64 { return s.bare })),
+		median(values(func(s sample) float64 { return s.wrapped })),
+		slices.Min(added), slices.Max(added))
+	if control := values(func(s sample) float64 { return s.control }); series.args[0] != "start" {
+		fmt.Printf("; control %.0f to %.0f", slices.Min(control), slices.Max(control))
+	}
+	fmt.Println()
 	fmt.Printf("bench %s %.0f ns target %.0f %s\n", series.name, value, series.target, verdict)
 	return nil
+}
+
+// A sample is what one pair has given, in ns. control is what the method gives
+// for nothing added: the bare calls of a process without the library, against themselves.
+type sample struct {
+	bare, wrapped, added, control float64
+}
+
+// calls measures in one process, which makes bare and wrapped calls in turn: two
+// processes differ by more than what is looked for.
+func (s *setting) calls(series series) (sample, error) {
+	without, err := s.once(series.driver, false, series.args)
+	if err != nil {
+		return sample{}, err
+	}
+	with, err := s.once(series.driver, true, series.args)
+	if err != nil {
+		return sample{}, err
+	}
+	return sample{bare: with[0], wrapped: with[1], added: with[2], control: without[2]}, nil
+}
+
+// starts measures processes that have the library or not from their start.
+func (s *setting) starts(series series) (sample, error) {
+	bare, err := s.once(series.driver, false, series.args)
+	if err != nil {
+		return sample{}, err
+	}
+	wrapped, err := s.once(series.driver, true, series.args)
+	if err != nil {
+		return sample{}, err
+	}
+	return sample{bare: bare[0], wrapped: wrapped[0], added: wrapped[0] - bare[0]}, nil
 }
 
 func median(values []float64) float64 {

@@ -11,8 +11,9 @@
  *                                to its end
  *   bench hold <bytes>           allocates, says so, and waits for stdin to end
  *
- * Prints the median of many short batches: a batch that was interrupted is an
- * outlier, and the median does not see it.
+ * Prints, in ns, the median of many short batches of bare calls, of as many as
+ * the library wraps them, and of the differences: a batch that was interrupted is
+ * an outlier, and the median does not see it. For a start only one median.
  */
 #include <dlfcn.h>
 #include <spawn.h>
@@ -23,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../src/elfsym.c"
 #include "../../src/functions.h"
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
@@ -31,20 +33,35 @@ CUresult cuCtxSetCurrent(CUcontext);
 #define BATCHES 1001
 #define CALLS 50
 
-static struct {
-	__typeof__(cuInit) *init;
-	__typeof__(cuDevicePrimaryCtxRetain) *retain;
-	__typeof__(cuCtxSetCurrent) *set_current;
+/* The calls that are measured, from the driver itself or as the preload library
+ * has wrapped them. Without the library they are the same. */
+struct side {
 	__typeof__(cuMemAlloc_v2) *alloc;
 	__typeof__(cuMemFree_v2) *free;
 	__typeof__(cuMemGetInfo_v2) *info;
 	__typeof__(cuLaunchKernel) *launch;
-} cuda;
+	CUdeviceptr *live;
+	unsigned long live_count;
+	uint64_t random;
+};
+
+static struct side bare, wrapped;
+static size_t size;
 
 static void die(const char *what)
 {
 	fprintf(stderr, "bench: %s\n", what);
 	exit(1);
+}
+
+/* What the driver itself has under that name: dlsym may be wrapped too. */
+static void *driver_own(void *driver, const char *name)
+{
+	void *found = find_in(driver, name); /* glibc's handles are link maps */
+
+	if (!found)
+		die(name);
+	return found;
 }
 
 static void load(void)
@@ -54,15 +71,21 @@ static void load(void)
 
 	if (!driver)
 		die(dlerror());
-	cuda.init = dlsym(driver, "cuInit");
-	cuda.retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
-	cuda.set_current = dlsym(driver, "cuCtxSetCurrent");
-	cuda.alloc = dlsym(driver, "cuMemAlloc_v2");
-	cuda.free = dlsym(driver, "cuMemFree_v2");
-	cuda.info = dlsym(driver, "cuMemGetInfo_v2");
-	cuda.launch = dlsym(driver, "cuLaunchKernel");
-	if (cuda.init(0) || cuda.retain(&context, 0) ||
-	    cuda.set_current(context))
+	wrapped.alloc = dlsym(driver, "cuMemAlloc_v2");
+	wrapped.free = dlsym(driver, "cuMemFree_v2");
+	wrapped.info = dlsym(driver, "cuMemGetInfo_v2");
+	wrapped.launch = dlsym(driver, "cuLaunchKernel");
+	bare.alloc = driver_own(driver, "cuMemAlloc_v2");
+	bare.free = driver_own(driver, "cuMemFree_v2");
+	bare.info = driver_own(driver, "cuMemGetInfo_v2");
+	bare.launch = driver_own(driver, "cuLaunchKernel");
+	if ((wrapped.alloc == bare.alloc) != !getenv("LD_PRELOAD"))
+		die("LD_PRELOAD and what is wrapped do not agree");
+	if (((__typeof__(cuInit) *)dlsym(driver, "cuInit"))(0) ||
+	    ((__typeof__(cuDevicePrimaryCtxRetain) *)dlsym(
+		    driver, "cuDevicePrimaryCtxRetain"))(&context, 0) ||
+	    ((__typeof__(cuCtxSetCurrent) *)dlsym(driver, "cuCtxSetCurrent"))(
+		    context))
 		die("no device");
 }
 
@@ -74,51 +97,47 @@ static double now(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static size_t size;
-static CUdeviceptr *live;
-static unsigned long live_count;
-
-static void alloc_free(void)
+static void alloc_free(struct side *s)
 {
 	CUdeviceptr pointer;
 
-	if (cuda.alloc(&pointer, size) || cuda.free(pointer))
+	if (s->alloc(&pointer, size) || s->free(pointer))
 		die("an allocation failed");
 }
 
-static void replace_any(void)
+static void replace_any(struct side *s)
 {
-	static uint64_t random = 88172645463325252ull;
 	CUdeviceptr *any;
 
-	random ^= random << 13;
-	random ^= random >> 7;
-	random ^= random << 17;
-	any = &live[random % live_count];
-	if (cuda.free(*any) || cuda.alloc(any, size))
+	s->random ^= s->random << 13;
+	s->random ^= s->random >> 7;
+	s->random ^= s->random << 17;
+	any = &s->live[s->random % s->live_count];
+	if (s->free(*any) || s->alloc(any, size))
 		die("an allocation failed");
 }
 
-static void make_live(unsigned long count)
+static void make_live(struct side *s, unsigned long count)
 {
-	live = calloc(count + 1, sizeof(*live));
-	for (live_count = 0; live_count < count; live_count++)
-		if (cuda.alloc(&live[live_count], size))
+	s->random = 88172645463325252ull;
+	s->live = calloc(count + 1, sizeof(*s->live));
+	for (s->live_count = 0; s->live_count < count; s->live_count++)
+		if (s->alloc(&s->live[s->live_count], size))
 			die("the card is full");
 }
 
-static void info(void)
+static void info(struct side *s)
 {
 	size_t available, total;
 
-	if (cuda.info(&available, &total))
+	if (s->info(&available, &total))
 		die("cuMemGetInfo failed");
 }
 
-static void launch(void)
+static void launch(struct side *s)
 {
-	if (cuda.launch((CUfunction)(uintptr_t)4096, 128, 1, 1, 256, 1, 1, 0,
-			NULL, NULL, NULL))
+	if (s->launch((CUfunction)(uintptr_t)4096, 128, 1, 1, 256, 1, 1, 0,
+		      NULL, NULL, NULL))
 		die("a launch failed");
 }
 
@@ -157,23 +176,37 @@ static void measure_starts(void)
 	printf("%.1f\n", starts[BATCHES / 2]);
 }
 
-static void measure(void (*call)(void), useconds_t rest)
+static double batch(void (*call)(struct side *), struct side *s)
 {
-	static double batches[BATCHES];
+	double start = now();
 
-	for (int i = 0; i < 10 * CALLS; i++)
-		call();
-	for (int b = 0; b < BATCHES; b++) {
-		double start = now();
+	for (int i = 0; i < CALLS; i++)
+		call(s);
+	return (now() - start) / CALLS;
+}
 
-		for (int i = 0; i < CALLS; i++)
-			call();
-		batches[b] = (now() - start) / CALLS;
+static double median(double *values)
+{
+	qsort(values, BATCHES, sizeof(*values), compare);
+	return values[BATCHES / 2];
+}
+
+/* In turn, so that whatever slows the machine slows both. */
+static void measure(void (*call)(struct side *), useconds_t rest)
+{
+	static double without[BATCHES], with[BATCHES], added[BATCHES];
+
+	for (int b = -10; b < BATCHES; b++) {
+		int at = b < 0 ? 0 : b;
+
+		without[at] = batch(call, &bare);
+		with[at] = batch(call, &wrapped);
+		added[at] = with[at] - without[at];
 		if (rest)
 			usleep(rest);
 	}
-	qsort(batches, BATCHES, sizeof(batches[0]), compare);
-	printf("%.1f\n", batches[BATCHES / 2]);
+	printf("%.1f %.1f %.1f\n", median(without), median(with),
+	       median(added));
 }
 
 int main(int argc, char **argv)
@@ -188,15 +221,18 @@ int main(int argc, char **argv)
 	}
 	load();
 	if (argc == 4 && !strcmp(argv[1], "alloc")) {
+		unsigned long count = strtoul(argv[2], NULL, 10);
+
 		size = strtoul(argv[3], NULL, 10);
-		make_live(strtoul(argv[2], NULL, 10));
-		measure(live_count ? replace_any : alloc_free, 0);
+		make_live(&bare, count);
+		make_live(&wrapped, count);
+		measure(count ? replace_any : alloc_free, 0);
 	} else if (argc == 2 && !strcmp(argv[1], "info")) {
 		measure(info, 0);
 	} else if (argc == 2 && !strcmp(argv[1], "launch")) {
 		measure(launch, 200);
 	} else if (argc == 3 && !strcmp(argv[1], "hold")) {
-		if (cuda.alloc(&kept, strtoul(argv[2], NULL, 10)))
+		if (wrapped.alloc(&kept, strtoul(argv[2], NULL, 10)))
 			die("the card is full");
 		puts("held");
 		fflush(stdout);
