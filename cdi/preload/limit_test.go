@@ -231,6 +231,42 @@ func TestTheEndOfAContextGivesQuotaBack(t *testing.T) {
 	m.checkLedger(t, 0, 0)
 }
 
+// The last block of a shard that became empty stays in the library's table.
+func TestABlockThatStaysWhenEmptyIsNotCharged(t *testing.T) {
+	m := newMachine(t, 2)
+	first, second := m.newShare(t, 0, "one", 1024*mib), m.newShare(t, 1, "two", 1024*mib)
+	c := m.client(t, 0)
+	const blocks = 400
+	fill := func(on share, card int) {
+		t.Helper()
+		c.want(t, fmt.Sprintf("%d 0", blocks), "fill 0 %d %d", mib, blocks)
+		on.checkCharged(t, m.ledger(t, card).Used)
+	}
+	free := func(on share, card int) {
+		t.Helper()
+		for i := range blocks {
+			c.want(t, success, "free %d", i)
+		}
+		on.checkCharged(t, 0)
+		m.checkLedger(t, card, 0)
+	}
+	fill(first, 0)
+	free(first, 0)
+	c.want(t, success, "device 1") // the same addresses, of the other GPU
+	fill(second, 1)
+	first.checkCharged(t, 0)
+	free(second, 1)
+	c.want(t, success, "device 0")
+	fill(first, 0)
+	c.want(t, success, "reset 0") // with the blocks that had stayed
+	first.checkCharged(t, 0)
+	c.want(t, success, "device 0")
+	fill(first, 0)
+	free(first, 0)
+	c.want(t, success, "reset 0") // with all of them empty
+	first.checkCharged(t, 0)
+}
+
 func TestAHundredThousandAllocationsAreAllFound(t *testing.T) {
 	m := newMachine(t, 1)
 	s := m.newShare(t, 0, "one", 512*mib)

@@ -124,7 +124,7 @@ func describe(pairs int) {
 	load, _ := os.ReadFile("/proc/loadavg")
 	fmt.Printf("machine: %s, %d CPUs, load %s\n", model, runtime.NumCPU(), strings.TrimSpace(string(load)))
 	fmt.Printf("method: %d processes a series; each makes 1001 batches of 50 calls past the library and 1001 with it, in turn, and gives the median difference; added is the median of the processes\n", pairs)
-	fmt.Println("control: as many processes without the library, where both are the same calls. A start is measured by pairs of programs instead, each of which starts 1001 processes")
+	fmt.Println("control: as many processes without the library, where both are the same calls")
 }
 
 // setting is what the measured programs run in.
@@ -260,13 +260,9 @@ func (s *setting) measure(series series, pairs int) error {
 		}
 		defer release()
 	}
-	pair := s.calls
-	if series.args[0] == "start" {
-		pair = s.starts
-	}
 	var all []sample
 	for range pairs {
-		sample, err := pair(series)
+		sample, err := s.calls(series)
 		if err != nil {
 			return err
 		}
@@ -284,15 +280,12 @@ func (s *setting) measure(series series, pairs int) error {
 	if value > series.target {
 		verdict = "short"
 	}
-	fmt.Printf("%s on the %s driver: bare %.0f ns, with the library %.0f ns, added %.0f to %.0f",
+	control := values(func(s sample) float64 { return s.control })
+	fmt.Printf("%s on the %s driver: bare %.0f ns, with the library %.0f ns, added %.0f to %.0f; control %.0f to %.0f\n",
 		strings.Join(series.args, " "), series.driver,
 		median(values(func(s sample) float64 { return s.bare })),
 		median(values(func(s sample) float64 { return s.wrapped })),
-		slices.Min(added), slices.Max(added))
-	if control := values(func(s sample) float64 { return s.control }); series.args[0] != "start" {
-		fmt.Printf("; control %.0f to %.0f", slices.Min(control), slices.Max(control))
-	}
-	fmt.Println()
+		slices.Min(added), slices.Max(added), slices.Min(control), slices.Max(control))
 	fmt.Printf("bench %s %.0f ns target %.0f %s\n", series.name, value, series.target, verdict)
 	return nil
 }
@@ -315,19 +308,6 @@ func (s *setting) calls(series series) (sample, error) {
 		return sample{}, err
 	}
 	return sample{bare: with[0], wrapped: with[1], added: with[2], control: without[2]}, nil
-}
-
-// starts measures processes that have the library or not from their start.
-func (s *setting) starts(series series) (sample, error) {
-	bare, err := s.once(series.driver, false, series.args)
-	if err != nil {
-		return sample{}, err
-	}
-	wrapped, err := s.once(series.driver, true, series.args)
-	if err != nil {
-		return sample{}, err
-	}
-	return sample{bare: bare[0], wrapped: wrapped[0], added: wrapped[0] - bare[0]}, nil
 }
 
 func median(values []float64) float64 {

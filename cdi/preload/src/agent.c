@@ -100,7 +100,7 @@ const char *aq_agent_open(struct aq_share *share)
 	return wrong;
 }
 
-uint64_t aq_agent_seq(const struct aq_share *share)
+AQ_HOT uint64_t aq_agent_seq(const struct aq_share *share)
 {
 	return begin(share->agent);
 }

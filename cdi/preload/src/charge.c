@@ -10,8 +10,8 @@
 
 /* Changes the mirror and then the slot. False, and nothing changed: used would
  * pass the limit. */
-static bool change_within(struct aq_share *share, int64_t used,
-			  int64_t pending, uint64_t limit)
+AQ_HOT static bool change_within(struct aq_share *share, int64_t used,
+				 int64_t pending, uint64_t limit)
 {
 	for (;;) {
 		uint64_t place = __atomic_load_n(&share->place,
@@ -73,7 +73,7 @@ uint64_t aq_used(const struct aq_gpu *gpu)
 }
 
 /* Publishes n units and checks the sum. */
-static bool reserve_share(struct aq_share *share, uint32_t n)
+AQ_HOT static bool reserve_share(struct aq_share *share, uint32_t n)
 {
 	if (!ensure_slot(share) || !change(share, n, n))
 		return false;
@@ -250,8 +250,8 @@ static void count_granted(const struct aq_hold *hold)
 	}
 }
 
-static bool reserve(struct aq_hold *hold, struct aq_gpu *gpu, uint32_t units,
-		    bool wait)
+AQ_HOT static bool reserve(struct aq_hold *hold, struct aq_gpu *gpu,
+			   uint32_t units, bool wait)
 {
 	bool granted;
 
@@ -272,7 +272,7 @@ static bool reserve(struct aq_hold *hold, struct aq_gpu *gpu, uint32_t units,
 	return granted;
 }
 
-bool aq_reserve(struct aq_hold *hold, struct aq_gpu *gpu, uint32_t units)
+AQ_HOT bool aq_reserve(struct aq_hold *hold, struct aq_gpu *gpu, uint32_t units)
 {
 	return reserve(hold, gpu, units, true);
 }
@@ -289,7 +289,7 @@ bool aq_reserve_more(struct aq_hold *hold, uint32_t units)
 	return true;
 }
 
-void aq_commit(struct aq_hold *hold, uint32_t keep)
+AQ_HOT void aq_commit(struct aq_hold *hold, uint32_t keep)
 {
 	for (unsigned i = 0; i < hold->gpu->share_count; i++) {
 		uint32_t part = hold->parts[i];
@@ -331,7 +331,7 @@ static uint32_t release_part(struct aq_share *share, uint32_t n)
 
 /* It does not matter which share an allocation was charged to, only what is
  * charged in all: the last one gets it back first. */
-void aq_release(struct aq_gpu *gpu, uint32_t units)
+AQ_HOT void aq_release(struct aq_gpu *gpu, uint32_t units)
 {
 	if (AQ_LIKELY(gpu->share_count == 1)) {
 		change(aq_gpu_share(gpu, 0), -(int64_t)units, 0);

@@ -33,7 +33,7 @@ static CUresult look_up(CUdevice device, struct aq_gpu **gpu)
 	return CUDA_SUCCESS;
 }
 
-CUresult aq_gpu_of_device(CUdevice device, struct aq_gpu **gpu)
+AQ_HOT CUresult aq_gpu_of_device(CUdevice device, struct aq_gpu **gpu)
 {
 	struct aq_gpu *g = NULL;
 
@@ -45,7 +45,7 @@ CUresult aq_gpu_of_device(CUdevice device, struct aq_gpu **gpu)
 	return CUDA_SUCCESS;
 }
 
-CUresult aq_gpu_current(struct aq_gpu **gpu)
+AQ_HOT CUresult aq_gpu_current(struct aq_gpu **gpu)
 {
 	CUdevice device;
 	CUresult result;

@@ -3,6 +3,11 @@
 
 #include "fork.h"
 
+/* By which libc knows the object that a handler is of. The start files have it,
+ * and we do without those. */
+extern void *__dso_handle __attribute__((weak, visibility("hidden")));
+void *__dso_handle = &__dso_handle;
+
 static void forked(void)
 {
 	aq_lookup_forked();

@@ -29,8 +29,8 @@ static uint32_t units_of(uint64_t bytes)
 	return bytes <= SMALL_MAX ? AQ_BLOCK_UNITS : aq_units(bytes);
 }
 
-bool aq_reserve_or_trim(struct aq_hold *hold, struct aq_gpu *gpu,
-			uint32_t units)
+AQ_HOT bool aq_reserve_or_trim(struct aq_hold *hold, struct aq_gpu *gpu,
+			       uint32_t units)
 {
 	aq_contexts_look(gpu);
 	if (AQ_LIKELY(aq_reserve(hold, gpu, units)))
@@ -60,8 +60,8 @@ static bool settle(struct aq_hold *hold, uint64_t pointer, uint64_t bytes)
 	return true;
 }
 
-CUresult aq_finish(struct aq_hold *hold, CUresult result, uint64_t pointer,
-		   uint64_t bytes)
+AQ_HOT CUresult aq_finish(struct aq_hold *hold, CUresult result,
+			  uint64_t pointer, uint64_t bytes)
 {
 	if (AQ_LIKELY(result == CUDA_SUCCESS)) {
 		if (AQ_LIKELY(settle(hold, pointer, bytes)))
@@ -74,7 +74,7 @@ CUresult aq_finish(struct aq_hold *hold, CUresult result, uint64_t pointer,
 	return result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+AQ_HOT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
 	struct aq_hold hold;
 	struct aq_gpu *gpu;
@@ -179,7 +179,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned *pitch,
 		return result_;                       \
 	} while (0)
 
-CUresult cuMemFree_v2(CUdeviceptr pointer)
+AQ_HOT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	AQ_ENTER(cuMemFree_v2);
 	FREE(pointer, aq_real.cuMemFree_v2(pointer));

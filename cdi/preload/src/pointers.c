@@ -20,6 +20,7 @@
 struct block {
 	struct aq_gpu *gpu;
 	struct block *next_unused;
+	uint64_t key; /* in its shard's table */
 	uint32_t count; /* charged while it is not 0; at least the bits set */
 	uint64_t begins[PLACES / 64];
 };
@@ -34,9 +35,10 @@ struct shard {
 	struct aq_lock lock;
 	struct aq_table pointers; /* to amount, GPU and kind */
 	struct aq_table blocks;	  /* number to struct block */
+	struct block *idle; /* became so last, and may still be */
 	struct block *unused;
 	struct chunk *chunks;
-} __attribute__((aligned(64)));
+} __attribute__((aligned(256)));
 
 static struct shard shards[SHARDS];
 
@@ -79,8 +81,7 @@ static bool more_blocks(struct shard *shard)
 
 /* One that was used before has neither a count nor a bit left: only so was it
  * removed. */
-static struct block *block_add(struct shard *shard, uint64_t pointer,
-			       struct aq_gpu *gpu)
+static struct block *block_add(struct shard *shard, uint64_t pointer)
 {
 	struct block *block;
 
@@ -89,19 +90,32 @@ static struct block *block_add(struct shard *shard, uint64_t pointer,
 		return NULL;
 	block = shard->unused;
 	shard->unused = block->next_unused;
-	block->gpu = gpu;
-	aq_table_put(&shard->blocks, block_key(pointer),
-		     (uint64_t)(uintptr_t)block);
+	block->key = block_key(pointer);
+	aq_table_put(&shard->blocks, block->key, (uint64_t)(uintptr_t)block);
 	return block;
 }
 
-static void block_remove(struct shard *shard, uint64_t pointer,
-			 struct block *block)
+static void block_remove(struct shard *shard, struct block *block)
 {
 	aq_table_remove(&shard->blocks,
-			aq_table_find(&shard->blocks, block_key(pointer)));
+			aq_table_find(&shard->blocks, block->key));
 	block->next_unused = shard->unused;
 	shard->unused = block;
+	if (shard->idle == block)
+		shard->idle = NULL;
+}
+
+/* Nothing is left in it. One such block a shard stays: a program that makes and
+ * frees one buffer after the other gets the same one back. */
+static void block_rest(struct shard *shard, struct block *block)
+{
+	struct block *idle = shard->idle;
+
+	if (idle == block)
+		return;
+	if (idle && idle->count == 0)
+		block_remove(shard, idle);
+	shard->idle = block;
 }
 
 static uint64_t *begins_word(struct block *block, uint64_t pointer)
@@ -132,17 +146,16 @@ static struct aq_allocation unpack(const struct aq_entry *entry)
 }
 
 /* What a pointer was recorded as before, if anything, comes out; its charge is
- * the caller's to give back. */
-static bool take_locked(struct shard *shard, uint64_t pointer,
-			struct aq_allocation *a)
+ * the caller's to give back. block: where the pointer lies, or NULL. */
+AQ_HOT static bool take_locked(struct shard *shard, struct block *block,
+			       uint64_t pointer, struct aq_allocation *a)
 {
-	struct block *block = block_find(shard, pointer);
 	struct aq_entry *entry;
 
 	if (block && *begins_word(block, pointer) & begins_bit(pointer)) {
 		*begins_word(block, pointer) &= ~begins_bit(pointer);
 		*a = (struct aq_allocation){ pointer, block->gpu, AQ_SMALL,
-					     AQ_BLOCK_UNITS };
+					     AQ_BLOCK_UNITS, block };
 		return true;
 	}
 	entry = aq_table_find(&shard->pointers, pointer);
@@ -155,14 +168,14 @@ static bool take_locked(struct shard *shard, uint64_t pointer,
 
 /* *keep: what the allocation itself adds to the charge. False: no memory of our
  * own, or the block was last seen on another GPU, and its end was missed. */
-static bool add_small_locked(struct shard *shard,
+static bool add_small_locked(struct shard *shard, struct block *block,
 			     const struct aq_allocation *a, uint32_t *keep)
 {
-	struct block *block = block_find(shard, a->pointer);
-
-	if (!block)
-		block = block_add(shard, a->pointer, a->gpu);
-	if (!block || block->gpu != a->gpu)
+	if (AQ_UNLIKELY(!block) && !(block = block_add(shard, a->pointer)))
+		return false;
+	if (block->count == 0)
+		block->gpu = a->gpu;
+	else if (AQ_UNLIKELY(block->gpu != a->gpu))
 		return false;
 	*keep = block->count++ == 0 ? AQ_BLOCK_UNITS : 0;
 	*begins_word(block, a->pointer) |= begins_bit(a->pointer);
@@ -183,15 +196,17 @@ static bool is_mapped(const struct aq_allocation *a)
 	return a->kind == AQ_SMALL && a->pointer % (1u << PLACE_SHIFT) == 0;
 }
 
-bool aq_pointers_add(const struct aq_allocation *added, uint32_t *keep)
+AQ_HOT bool aq_pointers_add(const struct aq_allocation *added, uint32_t *keep)
 {
 	struct shard *shard = shard_of(added->pointer);
 	struct aq_allocation a = *added, stale;
+	struct block *block;
 	bool was, done;
 
 	aq_lock(&shard->lock);
-	was = take_locked(shard, a.pointer, &stale);
-	done = is_mapped(&a) && add_small_locked(shard, &a, keep);
+	block = block_find(shard, a.pointer);
+	was = take_locked(shard, block, a.pointer, &stale);
+	done = is_mapped(&a) && add_small_locked(shard, block, &a, keep);
 	if (AQ_UNLIKELY(!done)) {
 		/* A small one without a place in a map is charged by itself. */
 		if (a.kind == AQ_SMALL)
@@ -205,50 +220,47 @@ bool aq_pointers_add(const struct aq_allocation *added, uint32_t *keep)
 	return done;
 }
 
-bool aq_pointers_take(uint64_t pointer, struct aq_allocation *a)
+AQ_HOT bool aq_pointers_take(uint64_t pointer, struct aq_allocation *a)
 {
 	struct shard *shard = shard_of(pointer);
 	bool found;
 
 	aq_lock(&shard->lock);
-	found = take_locked(shard, pointer, a);
+	found = take_locked(shard, block_find(shard, pointer), pointer, a);
 	aq_unlock(&shard->lock);
 	return found;
 }
 
-/* A small one's block is still there, since it is still counted in it. Room for
- * an entry was there before; if it is not, the charge stays for good. */
+/* Room for an entry was there before; if it is not, the charge stays for good. */
 void aq_pointers_put_back(const struct aq_allocation *a)
 {
 	struct shard *shard = shard_of(a->pointer);
 
 	aq_lock(&shard->lock);
-	if (is_mapped(a))
-		*begins_word(block_find(shard, a->pointer), a->pointer) |=
-			begins_bit(a->pointer);
+	if (a->block)
+		*begins_word(a->block, a->pointer) |= begins_bit(a->pointer);
 	else
 		add_entry_locked(shard, a);
 	aq_unlock(&shard->lock);
 }
 
-/* Counts a small one out of its block, and says what that gives back. */
-static uint32_t leave_block(uint64_t pointer)
+/* Counts a small one out of its block, which is there as long as anything is
+ * counted in it, and says what that gives back. */
+static uint32_t leave_block(const struct aq_allocation *a)
 {
-	struct shard *shard = shard_of(pointer);
-	struct block *block;
+	struct shard *shard = shard_of(a->pointer);
 	uint32_t units = 0;
 
 	aq_lock(&shard->lock);
-	block = block_find(shard, pointer);
-	if (--block->count == 0) {
-		block_remove(shard, pointer, block);
+	if (--a->block->count == 0) {
+		block_rest(shard, a->block);
 		units = AQ_BLOCK_UNITS;
 	}
 	aq_unlock(&shard->lock);
 	return units;
 }
 
-void aq_pointers_retire(const struct aq_allocation *a)
+AQ_HOT void aq_pointers_retire(const struct aq_allocation *a)
 {
 	uint32_t units = 0;
 
@@ -257,7 +269,7 @@ void aq_pointers_retire(const struct aq_allocation *a)
 		units = a->amount;
 		break;
 	case AQ_SMALL:
-		units = leave_block(a->pointer);
+		units = leave_block(a);
 		break;
 	case AQ_POOLED:
 		aq_pool_freed(a->amount);
@@ -299,11 +311,11 @@ static void sweep_blocks(struct shard *shard, struct aq_gpu *gpu,
 		struct block *block = (struct block *)(uintptr_t)entry->value;
 		uint64_t first = (entry->key - 1) << AQ_BLOCK_SHIFT;
 
-		if (!entry->key || block->gpu != gpu)
+		if (!entry->key || block->gpu != gpu || block->count == 0)
 			continue;
 		sweep_block(block, first, is_alive);
 		if (block->count == 0) {
-			block_remove(shard, first, block);
+			block_remove(shard, block);
 			aq_release(gpu, AQ_BLOCK_UNITS);
 			i--;
 		}
@@ -343,6 +355,7 @@ void aq_pointers_forked(void)
 		aq_lock_reset(&shard->lock);
 		aq_table_clear(&shard->pointers);
 		aq_table_clear(&shard->blocks);
+		shard->idle = NULL;
 		shard->unused = NULL;
 		while (shard->chunks) {
 			struct chunk *chunk = shard->chunks;

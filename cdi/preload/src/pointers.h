@@ -14,11 +14,14 @@ enum aq_kind {
 	AQ_POOLED,    /* charged by its pool: amount is the pool's number */
 };
 
+struct block;
+
 struct aq_allocation {
 	uint64_t pointer;
 	struct aq_gpu *gpu;
 	enum aq_kind kind;
 	uint32_t amount;
+	struct block *block; /* of a small one that was taken out */
 };
 
 /* Records a new allocation. *keep gets the units of it that must stay charged:

@@ -1,4 +1,5 @@
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "sys.h"
@@ -16,27 +17,49 @@ static size_t bytes(uint32_t capacity)
 	return (size_t)capacity * sizeof(struct aq_entry);
 }
 
+static void use(struct aq_table *table, struct aq_entry *entries,
+		uint32_t capacity)
+{
+	table->entries = entries;
+	table->count = 0;
+	table->capacity = capacity;
+}
+
+static void unmap(struct aq_table *table, struct aq_entry *entries,
+		  uint32_t capacity)
+{
+	if (entries == table->few)
+		memset(table->few, 0, sizeof(table->few));
+	else if (entries)
+		munmap(entries, bytes(capacity));
+}
+
 static bool grow(struct aq_table *table)
 {
 	AQ_KEEP_ERRNO;
-	struct aq_table old = *table;
-	uint32_t capacity = old.capacity ? old.capacity * 2 : CAPACITY_MIN;
-	void *memory = mmap(NULL, bytes(capacity), PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct aq_entry *old = table->entries;
+	uint32_t old_capacity = table->capacity;
+	uint32_t capacity = old_capacity < CAPACITY_MIN ? CAPACITY_MIN
+							: old_capacity * 2;
+	void *memory;
 
+	if (!old) {
+		use(table, table->few, AQ_TABLE_FEW);
+		return true;
+	}
+	memory = mmap(NULL, bytes(capacity), PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return false;
-	*table = (struct aq_table){ memory, 0, capacity };
-	for (uint32_t i = 0; i < old.capacity; i++)
-		if (old.entries[i].key)
-			aq_table_put(table, old.entries[i].key,
-				     old.entries[i].value);
-	if (old.capacity)
-		munmap(old.entries, bytes(old.capacity));
+	use(table, memory, capacity);
+	for (uint32_t i = 0; i < old_capacity; i++)
+		if (old[i].key)
+			aq_table_put(table, old[i].key, old[i].value);
+	unmap(table, old, old_capacity);
 	return true;
 }
 
-bool aq_table_make_room(struct aq_table *table, uint32_t more)
+AQ_HOT bool aq_table_make_room(struct aq_table *table, uint32_t more)
 {
 	while (table->count + more > table->capacity / 2)
 		if (!grow(table))
@@ -44,7 +67,7 @@ bool aq_table_make_room(struct aq_table *table, uint32_t more)
 	return true;
 }
 
-struct aq_entry *aq_table_find(const struct aq_table *table, uint64_t key)
+AQ_HOT struct aq_entry *aq_table_find(const struct aq_table *table, uint64_t key)
 {
 	uint32_t i;
 
@@ -57,7 +80,7 @@ struct aq_entry *aq_table_find(const struct aq_table *table, uint64_t key)
 	return NULL;
 }
 
-void aq_table_put(struct aq_table *table, uint64_t key, uint64_t value)
+AQ_HOT void aq_table_put(struct aq_table *table, uint64_t key, uint64_t value)
 {
 	uint32_t i = home(table, key);
 
@@ -69,7 +92,7 @@ void aq_table_put(struct aq_table *table, uint64_t key, uint64_t value)
 
 /* Closes the gap: what probed past it moves into it, unless that would put it
  * before its home. */
-void aq_table_remove(struct aq_table *table, struct aq_entry *entry)
+AQ_HOT void aq_table_remove(struct aq_table *table, struct aq_entry *entry)
 {
 	uint32_t mask = table->capacity - 1;
 	uint32_t gap = (uint32_t)(entry - table->entries);
@@ -90,7 +113,6 @@ void aq_table_remove(struct aq_table *table, struct aq_entry *entry)
 
 void aq_table_clear(struct aq_table *table)
 {
-	if (table->capacity)
-		munmap(table->entries, bytes(table->capacity));
-	*table = (struct aq_table){ NULL, 0, 0 };
+	unmap(table, table->entries, table->capacity);
+	use(table, NULL, 0);
 }

@@ -1,7 +1,8 @@
 /*
  * A hash table from a number that is not 0 to a number: open addressing with
- * linear probing, 16 bytes an entry, no tombstones, memory from mmap. No lock
- * of its own.
+ * linear probing, 16 bytes an entry, no tombstones. Memory is from mmap, but for
+ * the first entries, which lie in the table itself: one page less for a program
+ * that has little. No lock of its own, and it must stay where it is.
  */
 #ifndef AQ_TABLE_H
 #define AQ_TABLE_H
@@ -13,9 +14,12 @@ struct aq_entry {
 	uint64_t key, value;
 };
 
+#define AQ_TABLE_FEW 4u
+
 struct aq_table {
 	struct aq_entry *entries;
 	uint32_t count, capacity; /* capacity: 0 or a power of two */
+	struct aq_entry few[AQ_TABLE_FEW]; /* the first memory for entries */
 };
 
 /* Makes room for so many more, so that aq_table_put cannot fail. */

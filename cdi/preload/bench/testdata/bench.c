@@ -8,12 +8,12 @@
  *   bench launch                 ns of one cuLaunchKernel, with rests between the
  *                                batches, so that a budget is never used up
  *   bench start                  ns from the start of a process that does nothing
- *                                to its end
+ *                                to its end, with this one's LD_PRELOAD or without
  *   bench hold <bytes>           allocates, says so, and waits for stdin to end
  *
- * Prints, in ns, the median of many short batches of bare calls, of as many as
- * the library wraps them, and of the differences: a batch that was interrupted is
- * an outlier, and the median does not see it. For a start only one median.
+ * Prints, in ns, the median of many short batches of bare calls, of as many that
+ * the library wraps, and of the differences: a batch that was interrupted is
+ * an outlier, and the median does not see it.
  */
 #include <dlfcn.h>
 #include <spawn.h>
@@ -148,32 +148,46 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-extern char **environ;
-
-static void start(void)
+static double start(const char *preload)
 {
 	char *arguments[] = { "bench", "nothing", NULL };
+	char *environment[] = { NULL, NULL };
+	double begin = now();
 	pid_t child;
 	int status;
 
+	if (*preload && asprintf(&environment[0], "LD_PRELOAD=%s", preload) < 0)
+		die("no memory");
 	if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments,
-			environ) ||
+			environment) ||
 	    waitpid(child, &status, 0) < 0 || status)
 		die("a process did not start");
+	free(environment[0]);
+	return now() - begin;
 }
 
-static void measure_starts(void)
+static double median(double *values)
 {
-	static double starts[BATCHES];
+	qsort(values, BATCHES, sizeof(*values), compare);
+	return values[BATCHES / 2];
+}
 
+static double without[BATCHES], with[BATCHES], added[BATCHES];
+
+static void print(void)
+{
+	printf("%.1f %.1f %.1f\n", median(without), median(with),
+	       median(added));
+}
+
+static void measure_starts(const char *library)
+{
 	for (int i = 0; i < BATCHES; i++) {
-		double begin = now();
-
-		start();
-		starts[i] = now() - begin;
+		without[i] = start("");
+		with[i] = start(library);
+		added[i] = with[i] - without[i];
 	}
-	qsort(starts, BATCHES, sizeof(starts[0]), compare);
-	printf("%.1f\n", starts[BATCHES / 2]);
+	print();
 }
 
 static double batch(void (*call)(struct side *), struct side *s)
@@ -185,17 +199,9 @@ static double batch(void (*call)(struct side *), struct side *s)
 	return (now() - start) / CALLS;
 }
 
-static double median(double *values)
-{
-	qsort(values, BATCHES, sizeof(*values), compare);
-	return values[BATCHES / 2];
-}
-
 /* In turn, so that whatever slows the machine slows both. */
 static void measure(void (*call)(struct side *), useconds_t rest)
 {
-	static double without[BATCHES], with[BATCHES], added[BATCHES];
-
 	for (int b = -10; b < BATCHES; b++) {
 		int at = b < 0 ? 0 : b;
 
@@ -205,8 +211,7 @@ static void measure(void (*call)(struct side *), useconds_t rest)
 		if (rest)
 			usleep(rest);
 	}
-	printf("%.1f %.1f %.1f\n", median(without), median(with),
-	       median(added));
+	print();
 }
 
 int main(int argc, char **argv)
@@ -216,7 +221,9 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "nothing"))
 		return 0;
 	if (argc == 2 && !strcmp(argv[1], "start")) {
-		measure_starts();
+		const char *library = getenv("LD_PRELOAD");
+
+		measure_starts(library ? library : "");
 		return 0;
 	}
 	load();
