@@ -31,6 +31,7 @@ struct chunk {
 	struct block blocks[60];
 };
 
+/* Aligned so that none lies across two pages. */
 struct shard {
 	struct aq_lock lock;
 	struct aq_table pointers; /* to amount, GPU and kind */

@@ -19,9 +19,11 @@
 
 #define AQ_LIKELY(x) __builtin_expect(!!(x), 1)
 #define AQ_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
 /* On the way of every allocation and free. These lie side by side, since after the
  * driver's system call each page of code costs a walk of the page tables. */
 #define AQ_HOT __attribute__((hot))
+
 #define AQ_NS_PER_S UINT64_C(1000000000)
 
 /* The host's errno is the same after our work as before it:

@@ -25,8 +25,8 @@ static void use(struct aq_table *table, struct aq_entry *entries,
 	table->capacity = capacity;
 }
 
-static void unmap(struct aq_table *table, struct aq_entry *entries,
-		  uint32_t capacity)
+static void free_entries(struct aq_table *table, struct aq_entry *entries,
+			 uint32_t capacity)
 {
 	if (entries == table->few)
 		memset(table->few, 0, sizeof(table->few));
@@ -55,7 +55,7 @@ static bool grow(struct aq_table *table)
 	for (uint32_t i = 0; i < old_capacity; i++)
 		if (old[i].key)
 			aq_table_put(table, old[i].key, old[i].value);
-	unmap(table, old, old_capacity);
+	free_entries(table, old, old_capacity);
 	return true;
 }
 
@@ -113,6 +113,6 @@ AQ_HOT void aq_table_remove(struct aq_table *table, struct aq_entry *entry)
 
 void aq_table_clear(struct aq_table *table)
 {
-	unmap(table, table->entries, table->capacity);
+	free_entries(table, table->entries, table->capacity);
 	use(table, NULL, 0);
 }

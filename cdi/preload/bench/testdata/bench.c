@@ -67,6 +67,9 @@ static void *driver_own(void *driver, const char *name)
 static void load(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	__typeof__(cuDevicePrimaryCtxRetain) *retain;
+	__typeof__(cuCtxSetCurrent) *set_current;
+	__typeof__(cuInit) *init;
 	CUcontext context;
 
 	if (!driver)
@@ -81,11 +84,10 @@ static void load(void)
 	bare.launch = driver_own(driver, "cuLaunchKernel");
 	if ((wrapped.alloc == bare.alloc) != !getenv("LD_PRELOAD"))
 		die("LD_PRELOAD and what is wrapped do not agree");
-	if (((__typeof__(cuInit) *)dlsym(driver, "cuInit"))(0) ||
-	    ((__typeof__(cuDevicePrimaryCtxRetain) *)dlsym(
-		    driver, "cuDevicePrimaryCtxRetain"))(&context, 0) ||
-	    ((__typeof__(cuCtxSetCurrent) *)dlsym(driver, "cuCtxSetCurrent"))(
-		    context))
+	init = dlsym(driver, "cuInit");
+	retain = dlsym(driver, "cuDevicePrimaryCtxRetain");
+	set_current = dlsym(driver, "cuCtxSetCurrent");
+	if (init(0) || retain(&context, 0) || set_current(context))
 		die("no device");
 }
 
@@ -148,21 +150,17 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double start(const char *preload)
+static double start(char *const *environment)
 {
 	char *arguments[] = { "bench", "nothing", NULL };
-	char *environment[] = { NULL, NULL };
 	double begin = now();
 	pid_t child;
 	int status;
 
-	if (*preload && asprintf(&environment[0], "LD_PRELOAD=%s", preload) < 0)
-		die("no memory");
 	if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments,
 			environment) ||
 	    waitpid(child, &status, 0) < 0 || status)
 		die("a process did not start");
-	free(environment[0]);
 	return now() - begin;
 }
 
@@ -180,10 +178,18 @@ static void print(void)
 	       median(added));
 }
 
-static void measure_starts(const char *library)
+static void measure_starts(void)
 {
+	static char preload[4096 + sizeof("LD_PRELOAD=")];
+	char *nothing[] = { NULL }, *library[] = { NULL, NULL };
+
+	if (getenv("LD_PRELOAD")) {
+		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s",
+			 getenv("LD_PRELOAD"));
+		library[0] = preload;
+	}
 	for (int i = 0; i < BATCHES; i++) {
-		without[i] = start("");
+		without[i] = start(nothing);
 		with[i] = start(library);
 		added[i] = with[i] - without[i];
 	}
@@ -221,9 +227,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "nothing"))
 		return 0;
 	if (argc == 2 && !strcmp(argv[1], "start")) {
-		const char *library = getenv("LD_PRELOAD");
-
-		measure_starts(library ? library : "");
+		measure_starts();
 		return 0;
 	}
 	load();
@@ -246,7 +250,7 @@ int main(int argc, char **argv)
 		while (getchar() != EOF)
 			;
 	} else {
-		die("usage: bench alloc <live> <bytes> | info | hold <bytes>");
+		die("usage: bench alloc <live> <bytes> | info | launch | start | hold <bytes>");
 	}
 	return 0;
 }
