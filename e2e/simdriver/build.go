@@ -26,7 +26,7 @@ const (
 )
 
 // shared is what both libraries are made of, besides their own files.
-var shared = []string{"root.c", "hardware.c", "ledger.c", "process.c", "mig_state.c", "mig_rules.c"}
+var shared = []string{"root.c", "hardware.c", "ledger.c", "grant.c", "process.c", "mig_state.c", "mig_rules.c"}
 
 // compute is how the cards work, which all but nvidia-smi know too.
 const compute = "compute*.c"

@@ -167,11 +167,15 @@ func TestLedgerIsRepairedAfterDeathAtEachStep(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	source, err := os.ReadFile("native/ledger.c")
-	if err != nil {
-		t.Fatal(err)
+	var sources []byte
+	for _, name := range []string{"native/ledger.c", "native/grant.c"} {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, source...)
 	}
-	steps := regexp.MustCompile(`LEDGER_STEP\("(.*)"\)`).FindAllStringSubmatch(string(source), -1)
+	steps := regexp.MustCompile(`LEDGER_STEP\("(.*)"\)`).FindAllStringSubmatch(string(sources), -1)
 	if len(steps) < 12 {
 		t.Fatalf("only %d steps in the ledger", len(steps))
 	}

@@ -446,7 +446,7 @@ func TestMIGStateIsWholeAfterDeathAtEachStep(t *testing.T) {
 	root := newRoot(t, load(t, "h200x2"))
 	program := filepath.Join(t.TempDir(), "mig_crash")
 	sources := []string{"-o", program, "testdata/mig_crash.c"}
-	for _, name := range []string{"root", "hardware", "process", "ledger", "mig_state", "mig_rules"} {
+	for _, name := range []string{"root", "hardware", "process", "ledger", "grant", "mig_state", "mig_rules"} {
 		sources = append(sources, "native/"+name+".c")
 	}
 	output, err := exec.Command("gcc", append([]string{"-std=c11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-I", "native", "-pthread"}, sources...)...).CombinedOutput()

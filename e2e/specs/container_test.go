@@ -79,7 +79,7 @@ func (s *spec) checkReadOnly(file string) {
 	before, err := s.exec("told", "main", digest...)
 	s.must(err)
 	for _, attempt := range []string{
-		"echo >> %s", "rm -f %s && test ! -e %[1]s", "mv %s /tmp/moved", "chmod 666 %s", "mount -o remount,rw %s", "mount -t tmpfs none $(dirname %s)", "umount %s",
+		"echo >> %s", "rm -f %s && test ! -e %[1]s", "mv %s %[1]s.moved", "chmod 666 %s", "mount -o remount,rw %s", "mount -t tmpfs none $(dirname %s)", "umount %s",
 	} {
 		if output, err := s.exec("told", "main", "sh", "-c", fmt.Sprintf(attempt, file)); err == nil {
 			s.Errorf("the container's root can do %s: %s", fmt.Sprintf(attempt, file), output)

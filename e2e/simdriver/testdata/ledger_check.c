@@ -17,6 +17,7 @@ static void step(const char *name)
 #define LEDGER_STEP(name) step(name)
 
 #include "../native/ledger.c"
+#include "../native/grant.c"
 
 #include <sys/wait.h>
 
@@ -82,7 +83,7 @@ static void check(void)
 /* The slots are the truth; the totals must say the same after every entry. */
 static void must_agree(void)
 {
-	const struct ledger *l = self.map;
+	const struct ledger *l = ledger_own.map;
 	uint64_t slots = 0, groups = 0;
 
 	for (unsigned i = 0; i < l->high; i++)
